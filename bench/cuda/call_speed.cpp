@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 namespace {
@@ -64,6 +65,7 @@ double time_of(int rounds, Body&& body) {
 struct measured {
     double launch_ns, launches_per_s, launch_and_wait_ns, alloc_ns, free_ns, htod, dtoh, htod_pinned,
         dtoh_pinned;
+    double beside_pinned_ns, with_pinned_ns[3]; // launch and wait
 };
 
 void measure_launches(measured& out) {
@@ -99,6 +101,40 @@ void measure_launches(measured& out) {
         launch(1);
         wait();
     });
+}
+
+// Pinned memory that is there, and then a kernel gets a pointer to it, of which the program has stored one word.
+void measure_pinned(measured& out) {
+    FIND(cuModuleLoadData);
+    FIND(cuModuleGetFunction);
+    FIND(cuStreamSynchronize);
+    FIND(cuLaunchKernel);
+    FIND(cuMemHostAlloc);
+    FIND(cuMemFreeHost);
+    CUmodule module = nullptr;
+    CUfunction kernel = nullptr;
+    must(call_cuModuleLoadData(&module, module_text), "cuModuleLoadData");
+    must(call_cuModuleGetFunction(&kernel, module, "nothing"), "cuModuleGetFunction");
+    const auto take = [&](std::size_t bytes, bool named, int times) {
+        void* memory = nullptr;
+        must(call_cuMemHostAlloc(&memory, bytes, 0), "cuMemHostAlloc");
+        std::memset(memory, 1, bytes);
+        volatile std::uint64_t* const word = static_cast<std::uint64_t*>(memory);
+        std::uint64_t parameter = named ? reinterpret_cast<std::uint64_t>(memory) : 0;
+        void* parameters[] = {&parameter};
+        const double ns = time_of(times, [&] {
+            word[1] = word[1] + 1;
+            must(call_cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, nullptr, parameters, nullptr),
+                 "cuLaunchKernel");
+            must(call_cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+        });
+        must(call_cuMemFreeHost(memory), "cuMemFreeHost");
+        return ns;
+    };
+    out.beside_pinned_ns = take(4096, false, 2000);
+    out.with_pinned_ns[0] = take(4096, true, 1000);
+    out.with_pinned_ns[1] = take(1 << 20, true, 200);
+    out.with_pinned_ns[2] = take(64 << 20, true, 15);
 }
 
 void measure_allocations(measured& out) {
@@ -163,12 +199,16 @@ int main(int count, char** arguments) {
     must(call_cuCtxSetCurrent(context), "cuCtxSetCurrent");
     measured m{};
     measure_launches(m);
+    measure_pinned(m);
     measure_allocations(m);
     measure_copies(m);
     std::printf("{\"launch_ns\": %.0f, \"launches_per_s\": %.0f, \"launch_and_wait_ns\": %.0f, "
                 "\"alloc_ns\": %.0f, \"free_ns\": %.0f, \"htod_gb_s\": %.2f, \"dtoh_gb_s\": %.2f, "
-                "\"htod_pinned_gb_s\": %.2f, \"dtoh_pinned_gb_s\": %.2f}\n",
+                "\"htod_pinned_gb_s\": %.2f, \"dtoh_pinned_gb_s\": %.2f, "
+                "\"beside_pinned_ns\": %.0f, \"with_pinned_4k_ns\": %.0f, \"with_pinned_1m_ns\": %.0f, "
+                "\"with_pinned_64m_ns\": %.0f}\n",
                 m.launch_ns, m.launches_per_s, m.launch_and_wait_ns, m.alloc_ns, m.free_ns, m.htod, m.dtoh,
-                m.htod_pinned, m.dtoh_pinned);
+                m.htod_pinned, m.dtoh_pinned, m.beside_pinned_ns, m.with_pinned_ns[0], m.with_pinned_ns[1],
+                m.with_pinned_ns[2]);
     return 0;
 }

@@ -60,6 +60,23 @@ public:
         return std::nullopt;
     }
 
+    // The same at the highest addresses that have room.
+    std::optional<std::uint64_t> allocate_last(std::uint64_t bytes) {
+        if (bytes == 0 || bytes > ~alignment_)
+            return std::nullopt;
+        const std::uint64_t room = (bytes + alignment_ - 1) / alignment_ * alignment_;
+        for (auto one = free_.rbegin(); one != free_.rend(); ++one) {
+            if (one->second < room)
+                continue;
+            const std::uint64_t address = one->first + one->second - room;
+            if (one->second -= room; one->second == 0)
+                free_.erase(std::prev(one.base()));
+            used_[address] = {room, bytes};
+            return address;
+        }
+        return std::nullopt;
+    }
+
     // False if nothing was allocated there.
     bool release(std::uint64_t address) {
         const auto found = used_.find(address);

@@ -64,6 +64,21 @@ TEST(AddressSpace, LengthsThatOverflowAreRefused) {
     EXPECT_FALSE(space.allocate(~std::uint64_t{0} - 511));
 }
 
+TEST(AddressSpace, GivesTheHighestAddressesToWhoWantsTheLast) {
+    address_space space(512);
+    space.add(base, 4096);
+    EXPECT_EQ(space.allocate_last(1), base + 3584);
+    EXPECT_EQ(space.allocate_last(600), base + 2560);
+    EXPECT_EQ(space.allocate(1), base);
+    EXPECT_FALSE(space.allocate_last(2049));
+    EXPECT_EQ(space.allocate_last(2048), base + 512); // all that was left
+    EXPECT_FALSE(space.allocate_last(1));
+    EXPECT_TRUE(space.release(base + 2560));
+    EXPECT_EQ(space.allocate_last(512), base + 3072);
+    EXPECT_FALSE(space.allocate_last(0));
+    EXPECT_FALSE(space.allocate_last(~std::uint64_t{0}));
+}
+
 TEST(AddressSpace, RandomAllocationsNeverOverlapAndAllCanBeTakenBack) {
     constexpr std::uint64_t room = 1 << 20;
     address_space space(512);
@@ -73,7 +88,7 @@ TEST(AddressSpace, RandomAllocationsNeverOverlapAndAllCanBeTakenBack) {
     for (int step = 0; step < 20000; ++step) {
         if (random() % 2 == 0) {
             const std::uint64_t bytes = 1 + random() % 20000;
-            if (const auto at = space.allocate(bytes)) {
+            if (const auto at = random() % 2 == 0 ? space.allocate(bytes) : space.allocate_last(bytes)) {
                 const auto next = held.lower_bound(*at);
                 ASSERT_TRUE(next == held.end() || *at + bytes <= next->first);
                 ASSERT_TRUE(next == held.begin() || std::prev(next)->first + std::prev(next)->second <= *at);

@@ -13,12 +13,13 @@ constexpr std::size_t most_waiting = 65536; // items of one stream
 
 } // namespace
 
-void recording::set(CUresult error, opencl::ref<opencl::event> marker) {
+void recording::set(CUresult error, opencl::ref<opencl::event> marker, queue_place behind) {
     {
         const std::lock_guard held(mutex_);
         is_sent_ = true;
         error_ = error;
         marker_ = std::move(marker);
+        behind_ = behind;
     }
     sent_.notify_all();
 }
@@ -33,6 +34,11 @@ opencl::ref<opencl::event> recording::marker(CUresult& error) const {
     sent_.wait(held, [&] { return is_sent_; });
     error = error_;
     return marker_;
+}
+
+queue_place recording::behind() const {
+    const std::lock_guard held(mutex_);
+    return behind_;
 }
 
 backlog::~backlog() {

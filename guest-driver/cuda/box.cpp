@@ -5,6 +5,7 @@
 // no pitch.
 #include "arrays.hpp"
 #include "node_work.hpp"
+#include "pinned.hpp"
 
 #include "guest-driver/opencl/api.hpp"
 #include "guest-driver/opencl/transfer.hpp"
@@ -36,7 +37,8 @@ struct end {
     CUmemorytype kind{};       // HOST, DEVICE or ARRAY
     std::byte* host = nullptr; // the first byte
     opencl::memory* arena = nullptr;
-    std::uint64_t offset = 0; // in the arena
+    std::uint64_t offset = 0;              // in the arena
+    std::uint64_t address = 0, extent = 0; // of all that lies between the first byte and the last
     array* in = nullptr;
     triple origin{};                  // in elements
     std::size_t pitch = 0, slice = 0; // of memory
@@ -68,7 +70,9 @@ bool resolve_memory(context& where, const described_end& from, const box& size, 
         to.host = static_cast<std::byte*>(const_cast<void*>(from.host)) + start;
         return from.host != nullptr;
     }
-    to.arena = where.arena_of(from.device + start, extent, to.offset);
+    to.address = from.device + start;
+    to.extent = extent;
+    to.arena = where.arena_of(to.address, extent, to.offset);
     return to.arena != nullptr;
 }
 
@@ -89,9 +93,17 @@ bool resolve_array(context& where, const described_end& from, const box& size, e
 bool resolve(context& where, described_end from, const box& size, end& to) {
     if (from.level != 0)
         return false;
+    if (from.kind == CU_MEMORYTYPE_HOST) {
+        from.device = reinterpret_cast<std::uint64_t>(from.host);
+        if (is_shown(where, from.device))
+            from.kind = CU_MEMORYTYPE_UNIFIED;
+    } else if (from.kind == CU_MEMORYTYPE_DEVICE && is_known_pinned(from.device)) {
+        from.kind = CU_MEMORYTYPE_UNIFIED;
+    }
     to.kind = from.kind;
     if (from.kind == CU_MEMORYTYPE_UNIFIED) {
         std::uint64_t offset = 0;
+        from.device = resolve_pinned(where, from.device, 1);
         to.kind = where.arena_of(from.device, 1, offset) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         from.host = reinterpret_cast<const void*>(from.device);
     }
@@ -202,7 +214,7 @@ CUresult between_array_and_memory(stream& where, const end& device, const end& m
 
 // When everything before it in the stream is done.
 CUresult in_host(stream& where, const end& to, const end& from, const box& size) {
-    if (const CUresult error = cuda_result(opencl::finish_queue(*where.native)))
+    if (const CUresult error = finish(where))
         return error;
     for (std::size_t z = 0; z < size.depth; ++z)
         for (std::size_t y = 0; y < size.height; ++y)
@@ -211,13 +223,7 @@ CUresult in_host(stream& where, const end& to, const end& from, const box& size)
     return CUDA_SUCCESS;
 }
 
-CUresult copy_box(stream& where, const described_end& to, const described_end& from, const box& size,
-                  bool waits) {
-    if (size.bytes == 0 || size.height == 0 || size.depth == 0)
-        return CUDA_SUCCESS;
-    end target, source;
-    if (!resolve(*where.owner, to, size, target) || !resolve(*where.owner, from, size, source))
-        return CUDA_ERROR_INVALID_VALUE;
+CUresult copy_ends(stream& where, const end& target, const end& source, const box& size) {
     const bool to_host = target.kind == CU_MEMORYTYPE_HOST, from_host = source.kind == CU_MEMORYTYPE_HOST;
     if (to_host && from_host)
         return in_host(where, target, source, size);
@@ -228,13 +234,32 @@ CUresult copy_box(stream& where, const described_end& to, const described_end& f
     if (from_host)
         return target.in ? between_array_and_host(where, target, source, true, size)
                          : between_memory_and_host(where, target, source, true, size);
-    const CUresult sent = target.in && source.in ? in_arrays(where, target, source, size)
-                          : target.in            ? between_array_and_memory(where, target, source, true, size)
-                          : source.in ? between_array_and_memory(where, source, target, false, size)
-                                      : in_memory(where, target, source, size);
-    return sent != CUDA_SUCCESS || !waits ? sent : cuda_result(opencl::finish_queue(*where.native));
+    return target.in && source.in ? in_arrays(where, target, source, size)
+           : target.in            ? between_array_and_memory(where, target, source, true, size)
+           : source.in            ? between_array_and_memory(where, source, target, false, size)
+                                  : in_memory(where, target, source, size);
 }
 
+CUresult copy_box(stream& where, const described_end& to, const described_end& from, const box& size,
+                  bool waits) {
+    if (size.bytes == 0 || size.height == 0 || size.depth == 0)
+        return CUDA_SUCCESS;
+    end target, source;
+    if (!resolve(*where.owner, to, size, target) || !resolve(*where.owner, from, size, source))
+        return CUDA_ERROR_INVALID_VALUE;
+    pinned_use use(where);
+    for (const end* one : {&target, &source})
+        if (const CUresult error = use.range(one->address, one->extent))
+            return error;
+    const queue_place before{where.native->id(), where.sent.load(std::memory_order_acquire)};
+    const bool with_host = target.host || source.host;
+    if (const CUresult error = copy_ends(where, target, source, size))
+        return error;
+    use.sent();
+    if (with_host)
+        return pinned_arrived(before);
+    return waits ? finish(where) : CUDA_SUCCESS;
+}
 // A copy whose turn is later.
 struct box_work final : work {
     box_work(const described_end& t, const described_end& f, const box& s) : to(t), from(f), size(s) {}
@@ -316,6 +341,9 @@ CUresult set(CUstream handle, CUdeviceptr to, std::size_t pitch, Value value, st
             return CUDA_SUCCESS;
         std::size_t bytes = 0;
         end all{CU_MEMORYTYPE_DEVICE};
+        if (const CUresult error = show_pinned_at(*where.owner, to))
+            return error;
+        to = resolve_pinned(*where.owner, to, 1);
         if (__builtin_mul_overflow(width, sizeof value, &bytes) || to % sizeof value != 0 ||
             (height > 1 && pitch % sizeof value != 0) ||
             !resolve_memory(*where.owner, {CU_MEMORYTYPE_DEVICE, nullptr, to, nullptr, 0, 0, 0, 0, pitch},

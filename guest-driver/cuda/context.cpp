@@ -5,6 +5,7 @@
 #include "capture.hpp"
 #include "driver.hpp"
 #include "export_tables.hpp"
+#include "pinned.hpp"
 
 #include "guest-driver/opencl/query.hpp"
 
@@ -88,6 +89,7 @@ void end_context(context& dead) {
             forget_in_captures(*dead.per_thread);
     }
     end_mappings(dead);
+    end_pinned(dead);
     const std::lock_guard held(dead.mutex);
     for (stream* one : dead.streams) {
         self.streams.remove(one);
@@ -161,18 +163,36 @@ std::vector<stream*> context::all_streams() {
     return all;
 }
 
+std::vector<queue_place> context::places() {
+    std::vector<queue_place> all;
+    const std::lock_guard held(mutex);
+    for (const stream* one : all_streams())
+        all.push_back({one->native->id(), one->sent.load(std::memory_order_acquire)});
+    return all;
+}
+
 CUresult context::synchronise() {
     const CUresult earlier = settle_all(*this);
+    const bool fetches = pinned_shown.load(std::memory_order_acquire) != 0;
+    const auto over = fetches ? places() : std::vector<queue_place>();
+    const CUresult stored = fetches ? send_pinned(*this) : CUDA_SUCCESS;
+    CUresult result = finish_sent();
+    if (fetches && !result)
+        result = fetch_pinned(over);
+    return earlier ? earlier : result ? result : stored;
+}
+
+CUresult context::finish_sent() {
     const std::uint64_t wanted = sent.load(std::memory_order_acquire);
     if (finished.load(std::memory_order_acquire) >= wanted)
-        return earlier;
+        return CUDA_SUCCESS;
     std::vector<opencl::ref<opencl::queue>> queues;
     {
         const std::lock_guard held(mutex);
         for (const stream* one : all_streams())
             queues.push_back(one->native);
     }
-    CUresult first = earlier;
+    CUresult first = CUDA_SUCCESS;
     for (const auto& one : queues)
         if (const CUresult result = cuda_result(opencl::finish_queue(*one)); result && !first)
             first = result;

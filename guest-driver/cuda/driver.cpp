@@ -209,11 +209,9 @@ KAGEMUSHA_ANSWERED CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute 
             return CUDA_ERROR_INVALID_VALUE;
         switch (attribute) {
         // What this library does not have, whatever the host's device could do.
-        case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
         case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
         case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
         case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
-        case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
         case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH:
@@ -237,6 +235,8 @@ KAGEMUSHA_ANSWERED CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute 
         case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+        case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+        case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
             *value = 1;
             break;
         default:

@@ -77,6 +77,8 @@ struct device {
 
     // Addresses for memory; none: there is no room. They are given back by their first.
     std::optional<std::uint64_t> reserve(std::uint64_t bytes);
+    // The same apart from the others: at the end.
+    std::optional<std::uint64_t> reserve_last(std::uint64_t bytes);
     void unreserve(std::uint64_t address);
 };
 
@@ -182,6 +184,10 @@ struct context {
     std::deque<freed_piece> freed;                 // in the order of a stream
     std::map<std::uint64_t, memory_pool*> pool_of; // allocations that are a pool's
 
+    // With pinned_mutex: what moves pinned memory that kernels reach, and the last that it moved to the GPU.
+    std::unique_ptr<stream> pinned_copies;
+    opencl::ref<opencl::event> pinned_sent;
+
     // The memory object that this address is in: an arena or a variable; null if it is in none.
     opencl::ref<opencl::memory> arena_of(std::uint64_t address, std::uint64_t& offset);
     // The same for bytes that must lie in one.
@@ -194,6 +200,10 @@ struct context {
     bool has(std::uint64_t address, std::uint64_t bytes);
     // Waits for every stream, and for what waits for its turn in one.
     CUresult synchronise();
+    // Waits for what was sent to streams, and not for what waits for its turn.
+    CUresult finish_sent();
+    // How far each stream has been sent.
+    std::vector<queue_place> places();
     std::vector<stream*> all_streams(); // context::mutex is held
     CUresult broken_or(CUresult result);
 };
@@ -283,6 +293,15 @@ CUresult submit(stream& where, Work made) {
 
 // The event of a marker behind everything in the stream.
 CUresult mark(stream& where, opencl::ref<opencl::event>& made);
+
+// Waits for all that was sent to it, and fetches what that wrote to pinned memory.
+CUresult finish(stream& where);
+
+// What comes behind in the stream waits for the event.
+CUresult wait_in_stream(stream& where, opencl::event& awaited);
+
+// Of no program yet; null with the error.
+std::unique_ptr<stream> make_stream(context& owner, unsigned flags, int priority, CUresult& error);
 
 // Memory. context::mutex is held in all but the first.
 CUresult allocate(context& where, std::size_t bytes, CUdeviceptr& address);

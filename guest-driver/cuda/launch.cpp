@@ -4,6 +4,7 @@
 // everything that it needs: the host keeps nothing of what a program set for a function.
 #include "driver.hpp"
 #include "node_work.hpp"
+#include "pinned.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -76,12 +77,21 @@ CUresult send_launch(stream& where, const function& called, const launch_shape& 
     if (size.shared_bytes > 0)
         append_argument(arguments, command.argument_count++, VGPU_ARGUMENT_LOCAL, size.shared_bytes, nullptr);
     command.argument_bytes = static_cast<__u32>(arguments.size());
-    const sending counted(where);
-    opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
-                            CL_COMMAND_NDRANGE_KERNEL, 0, nullptr, nullptr);
-    return cuda_result(call.error() != CL_SUCCESS
-                           ? call.error()
-                           : call.send(command, {{arguments.data(), arguments.size()}}));
+    pinned_use use(where);
+    if (const CUresult error = use.launch(arguments))
+        return error;
+    {
+        const sending counted(where);
+        opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
+                                CL_COMMAND_NDRANGE_KERNEL, 0, nullptr, nullptr);
+        const cl_int error = call.error() != CL_SUCCESS
+                                 ? call.error()
+                                 : call.send(command, {{arguments.data(), arguments.size()}});
+        if (error != CL_SUCCESS)
+            return cuda_result(error);
+    }
+    use.sent();
+    return CUDA_SUCCESS;
 }
 
 int attribute_of(const device& gpu, CUdevice_attribute which) {

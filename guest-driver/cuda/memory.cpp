@@ -5,6 +5,7 @@
 // guest.
 #include "driver.hpp"
 #include "node_work.hpp"
+#include "pinned.hpp"
 
 #include "guest-driver/opencl/transfer.hpp"
 
@@ -79,7 +80,8 @@ CUresult transfer(stream& where, opencl::direction way, std::uint64_t address, s
     const bool write = way == opencl::direction::to_device;
     const bool taken = write && bytes <= opencl::max_inline_bytes;
     const bool blocking = waits || !(taken || is_pinned(host, bytes));
-    return for_each_piece(
+    const queue_place before{where.native->id(), where.sent.load(std::memory_order_acquire)};
+    const CUresult error = for_each_piece(
         *where.owner, address, bytes, [&](opencl::memory& in, auto offset, auto done, auto here) {
             const sending counted(where);
             opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()),
@@ -89,6 +91,8 @@ CUresult transfer(stream& where, opencl::direction way, std::uint64_t address, s
                 return cuda_result(call.error());
             return cuda_result(opencl::transfer_buffer(call, in, way, offset, here, host + done));
         });
+    // What the program waited for: everything before it in the stream.
+    return error || !blocking ? error : pinned_arrived(before);
 }
 
 CUresult copy(stream& where, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
@@ -138,7 +142,7 @@ way way_of(context& owner, std::uint64_t to, std::uint64_t from) {
                               : way::none;
 }
 
-CUresult copy_now(stream& where, std::uint64_t to, std::uint64_t from, std::uint64_t bytes, bool waits) {
+CUresult copy_resolved(stream& where, std::uint64_t to, std::uint64_t from, std::uint64_t bytes, bool waits) {
     switch (way_of(*where.owner, to, from)) {
     case way::to_device:
         return transfer(where, opencl::direction::to_device, to, reinterpret_cast<std::byte*>(from), bytes,
@@ -153,16 +157,45 @@ CUresult copy_now(stream& where, std::uint64_t to, std::uint64_t from, std::uint
     }
 }
 
+// Pinned memory that is shown to kernels is memory of the GPU's here, in the order of the stream.
+CUresult copy_now(stream& where, std::uint64_t to, std::uint64_t from, std::uint64_t bytes, bool waits) {
+    context& owner = *where.owner;
+    to = resolve_pinned(owner, to, bytes);
+    from = resolve_pinned(owner, from, bytes);
+    pinned_use use(where);
+    CUresult error = use.range(from, bytes);
+    if (!error)
+        error = use.range(to, bytes);
+    if (!error)
+        error = copy_resolved(where, to, from, bytes, waits);
+    if (error)
+        return error;
+    use.sent();
+    if (!waits || !(is_shown(owner, to) || is_shown(owner, from)))
+        return CUDA_SUCCESS;
+    const queue_place over{where.native->id(), where.sent.load(std::memory_order_acquire)};
+    error = cuda_result(opencl::finish_queue(*where.native));
+    return error ? error : pinned_arrived(over);
+}
+
 // cuMemcpy and its relatives. `wanted`: what the function's name says; none: anything.
 CUresult copy_any(CUstream handle, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, bool waits,
                   way wanted = way::none) {
     return in_stream(handle, [&](stream& where) {
         if (bytes == 0)
             return CUDA_SUCCESS;
-        const way is = way_of(*where.owner, to, from);
-        if (is == way::none || (wanted != way::none && wanted != is) || !to || !from)
+        context& owner = *where.owner;
+        if (wanted == way::on_device) // pinned memory may be meant
+            for (const CUdeviceptr one : {to, from})
+                if (const CUresult error = show_pinned_at(owner, one))
+                    return error;
+        const way is = way_of(owner, resolve_pinned(owner, to, bytes), resolve_pinned(owner, from, bytes));
+        // What the function calls the program's memory may be shown to kernels.
+        const bool shown = is == way::on_device && ((wanted != way::to_device && is_shown(owner, to)) ||
+                                                    (wanted != way::to_host && is_shown(owner, from)));
+        if (is == way::none || (wanted != way::none && wanted != is && !shown) || !to || !from)
             return CUDA_ERROR_INVALID_VALUE;
-        if (waits && is != way::on_device) {
+        if (waits && (is != way::on_device || shown)) {
             const CUresult earlier = settle(where);
             return earlier ? earlier : copy_now(where, to, from, bytes, true);
         }
@@ -185,8 +218,11 @@ CUresult set(CUstream handle, CUdeviceptr to, Value value, std::size_t count) {
     return in_stream(handle, [&](stream& where) {
         if (count == 0)
             return CUDA_SUCCESS;
-        if (to % sizeof value != 0 || count > ~std::uint64_t{0} / sizeof value ||
-            !where.owner->has(to, count * sizeof value))
+        if (to % sizeof value != 0 || count > ~std::uint64_t{0} / sizeof value)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult error = show_pinned_at(*where.owner, to))
+            return error;
+        if (!where.owner->has(resolve_pinned(*where.owner, to, count * sizeof value), count * sizeof value))
             return CUDA_ERROR_INVALID_VALUE;
         return submit(where, set_work({to, 0, value, sizeof value, count, 1}));
     });
@@ -199,10 +235,17 @@ CUresult copy_work::run(stream& where) {
 }
 
 CUresult set_work::run(stream& where) {
+    const std::uint64_t row_bytes = params.width * params.elementSize;
+    const std::uint64_t bytes = (params.height - 1) * params.pitch + row_bytes;
+    const std::uint64_t to = resolve_pinned(*where.owner, params.dst, bytes);
+    pinned_use use(where);
+    if (const CUresult error = use.range(to, bytes))
+        return error;
     for (std::size_t row = 0; row < params.height; ++row)
-        if (const CUresult error = fill(where, params.dst + row * params.pitch, &params.value,
-                                        params.elementSize, params.width * params.elementSize))
+        if (const CUresult error =
+                fill(where, to + row * params.pitch, &params.value, params.elementSize, row_bytes))
             return error;
+    use.sent();
     return CUDA_SUCCESS;
 }
 
@@ -227,6 +270,11 @@ CUresult copy_on_device(context& where, std::uint64_t to, std::uint64_t from, st
 std::optional<std::uint64_t> device::reserve(std::uint64_t bytes) {
     const std::lock_guard held(mutex);
     return arenas.allocate(bytes);
+}
+
+std::optional<std::uint64_t> device::reserve_last(std::uint64_t bytes) {
+    const std::lock_guard held(mutex);
+    return arenas.allocate_last(bytes);
 }
 
 void device::unreserve(std::uint64_t address) {

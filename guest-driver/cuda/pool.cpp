@@ -28,7 +28,7 @@ struct fence_work final : work {
         opencl::ref<opencl::event> marker;
         const sending counted(where);
         const CUresult error = mark(where, marker);
-        reached->set(error, std::move(marker));
+        reached->set(error, std::move(marker), {});
         return error;
     }
     std::unique_ptr<work> copy() const override { return std::make_unique<fence_work>(*this); }

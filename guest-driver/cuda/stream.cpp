@@ -5,6 +5,7 @@
 #include "capture.hpp"
 #include "driver.hpp"
 #include "node_work.hpp"
+#include "pinned.hpp"
 
 #include <algorithm>
 
@@ -15,24 +16,9 @@ constexpr unsigned external = 1; // CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTE
 
 constexpr int urgent = -1; // of two priorities, which are what every GPU has
 
-std::unique_ptr<stream> make_stream(context& owner, unsigned flags, int priority, CUresult& error) {
-    static std::atomic<std::uint64_t> last{2}; // before: the two that are no objects
-    auto made = std::make_unique<stream>();
-    made->owner = &owner;
-    made->flags = flags;
-    made->priority = std::clamp(priority, urgent, 0);
-    made->number = ++last;
-    const cl_command_queue_properties properties =
-        CL_QUEUE_PROFILING_ENABLE | (flags & CU_STREAM_NON_BLOCKING ? VGPU_QUEUE_NON_BLOCKING : 0) |
-        (made->priority == urgent ? VGPU_QUEUE_URGENT : 0);
-    made->native =
-        opencl::make_object<opencl::queue>(owner.native, properties, std::vector<cl_queue_properties>{});
-    error = made->native ? cuda_result(made->native->create()) : CUDA_ERROR_OUT_OF_MEMORY;
-    return error ? nullptr : std::move(made);
-}
-
-CUresult finish(stream& where) {
-    return cuda_result(opencl::finish_queue(*where.native));
+// The program learns that the event has happened.
+CUresult arrived(const recording& one) {
+    return one.is_first_look() ? pinned_arrived(one.behind()) : CUDA_SUCCESS;
 }
 
 std::shared_ptr<const recording> last_of(event& one) {
@@ -63,6 +49,30 @@ CUresult of_event(CUevent handle, Body&& body) noexcept {
 
 } // namespace
 
+CUresult finish(stream& where) {
+    const queue_place over{where.native->id(), where.sent.load(std::memory_order_acquire)};
+    CUresult error = pinned_waits(*where.owner);
+    if (!error)
+        error = cuda_result(opencl::finish_queue(*where.native));
+    return error ? error : pinned_arrived(over);
+}
+
+std::unique_ptr<stream> make_stream(context& owner, unsigned flags, int priority, CUresult& error) {
+    static std::atomic<std::uint64_t> last{2}; // before: the two that are no objects
+    auto made = std::make_unique<stream>();
+    made->owner = &owner;
+    made->flags = flags;
+    made->priority = std::clamp(priority, urgent, 0);
+    made->number = ++last;
+    const cl_command_queue_properties properties =
+        CL_QUEUE_PROFILING_ENABLE | (flags & CU_STREAM_NON_BLOCKING ? VGPU_QUEUE_NON_BLOCKING : 0) |
+        (made->priority == urgent ? VGPU_QUEUE_URGENT : 0);
+    made->native =
+        opencl::make_object<opencl::queue>(owner.native, properties, std::vector<cl_queue_properties>{});
+    error = made->native ? cuda_result(made->native->create()) : CUDA_ERROR_OUT_OF_MEMORY;
+    return error ? nullptr : std::move(made);
+}
+
 CUresult mark(stream& where, opencl::ref<opencl::event>& made) {
     cl_event handle = nullptr;
     opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()), CL_COMMAND_MARKER, 0,
@@ -75,6 +85,17 @@ CUresult mark(stream& where, opencl::ref<opencl::event>& made) {
     made = opencl::ref<opencl::event>::adopt(opencl::from_handle<opencl::event>(handle));
     made->user_references.store(0);
     return CUDA_SUCCESS;
+}
+
+CUresult wait_in_stream(stream& where, opencl::event& awaited) {
+    const auto id = opencl::to_handle<cl_event>(&awaited);
+    opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()), CL_COMMAND_BARRIER, 1,
+                            &id, nullptr);
+    if (call.error() != CL_SUCCESS)
+        return cuda_result(call.error());
+    const sending counted(where);
+    auto command = opencl::make_command<vgpu_cmd_sync>(VGPU_CMD_BARRIER);
+    return cuda_result(call.send(command));
 }
 
 // ---- work of streams
@@ -101,7 +122,7 @@ CUresult record_work::run(stream& where) {
     opencl::ref<opencl::event> marker;
     const sending counted(where);
     const CUresult error = mark(where, marker);
-    made->set(error, std::move(marker));
+    made->set(error, std::move(marker), {where.native->id(), where.sent.load(std::memory_order_acquire)});
     return error;
 }
 
@@ -122,15 +143,10 @@ CUresult wait_work::run(stream& where) {
         return error;
     if (marker->status() == CL_COMPLETE || other_context)
         // Of another context: it is waited for here, where both can be seen.
-        return cuda_result(opencl::wait_blocking(*marker, *marker->where()));
-    const auto id = opencl::to_handle<cl_event>(marker.get());
-    opencl::enqueueing call(opencl::to_handle<cl_command_queue>(where.native.get()), CL_COMMAND_BARRIER, 1,
-                            &id, nullptr);
-    if (call.error() != CL_SUCCESS)
-        return cuda_result(call.error());
-    const sending counted(where);
-    auto command = opencl::make_command<vgpu_cmd_sync>(VGPU_CMD_BARRIER);
-    return cuda_result(call.send(command));
+        error = cuda_result(opencl::wait_blocking(*marker, *marker->where()));
+    else
+        error = wait_in_stream(where, *marker);
+    return error || !other_context ? error : arrived(*last);
 }
 
 // ---- streams
@@ -222,14 +238,19 @@ KAGEMUSHA_EXPORT CUresult cuStreamQuery(CUstream handle) {
         const std::lock_guard held(where.mutex);
         const std::uint64_t sent = where.sent.load(std::memory_order_acquire);
         if (where.finished.load(std::memory_order_acquire) >= sent)
-            return CUDA_SUCCESS;
+            return pinned_arrived({where.native->id(), sent});
         if (!where.asked || where.asked_at != sent) {
             if (const CUresult error = mark(where, where.asked))
                 return error;
             where.asked_at = sent;
             where.native->owner().link().flush(where.native.get());
         }
-        return where.asked->is_over() ? cuda_result(where.asked->status()) : CUDA_ERROR_NOT_READY;
+        if (!where.asked->is_over()) {
+            const CUresult error = pinned_waits(*where.owner);
+            return error ? error : CUDA_ERROR_NOT_READY;
+        }
+        const CUresult result = cuda_result(where.asked->status());
+        return result ? result : pinned_arrived({where.native->id(), sent});
     });
 }
 
@@ -420,9 +441,14 @@ KAGEMUSHA_EXPORT CUresult cuEventQuery(CUevent handle) {
         const auto marker = last->marker(error);
         if (error)
             return error;
+        if (!marker->is_over() && (error = pinned_waits(*one.owner)))
+            return error;
         if (!marker->is_over())
             marker->where()->owner().link().flush(marker->where());
-        return marker->is_over() ? cuda_result(marker->status()) : CUDA_ERROR_NOT_READY;
+        if (!marker->is_over())
+            return CUDA_ERROR_NOT_READY;
+        error = cuda_result(marker->status());
+        return error ? error : arrived(*last);
     });
 }
 
@@ -435,7 +461,11 @@ KAGEMUSHA_EXPORT CUresult cuEventSynchronize(CUevent handle) {
             return CUDA_SUCCESS;
         CUresult error = CUDA_SUCCESS;
         const auto marker = last->marker(error);
-        return error ? error : cuda_result(opencl::wait_blocking(*marker, *marker->where()));
+        if (!error)
+            error = pinned_waits(*one.owner);
+        if (!error)
+            error = cuda_result(opencl::wait_blocking(*marker, *marker->where()));
+        return error ? error : arrived(*last);
     });
 }
 

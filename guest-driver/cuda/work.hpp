@@ -10,6 +10,7 @@
 
 #include "guest-driver/opencl/event.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -19,6 +20,11 @@
 
 namespace kagemusha::cuda {
 
+// So many commands of a queue.
+struct queue_place {
+    std::uint64_t queue = 0, place = 0;
+};
+
 struct context;
 struct event;
 struct function;
@@ -27,10 +33,14 @@ struct stream;
 // One record of an event: the marker that tells when it is reached, as soon as that was sent.
 class recording {
 public:
-    void set(CUresult error, opencl::ref<opencl::event> marker);
+    void set(CUresult error, opencl::ref<opencl::event> marker, queue_place behind);
     bool is_sent() const;
     // Waits until it was sent; null with the error of sending.
     opencl::ref<opencl::event> marker(CUresult& error) const;
+    // The commands that it is behind; only once it was sent.
+    queue_place behind() const;
+    // Whether nobody has looked before.
+    bool is_first_look() const { return !looked_.exchange(true, std::memory_order_relaxed); }
 
 private:
     mutable std::mutex mutex_;
@@ -38,6 +48,8 @@ private:
     bool is_sent_ = false;
     CUresult error_ = CUDA_SUCCESS;
     opencl::ref<opencl::event> marker_;
+    queue_place behind_;
+    mutable std::atomic<bool> looked_{false};
 };
 
 class work {

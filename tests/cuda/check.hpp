@@ -115,6 +115,7 @@ namespace check {
     X(cuMemGetAccess)                                                                                        \
     X(cuMemHostAlloc)                                                                                        \
     X(cuMemFreeHost)                                                                                         \
+    X(cuMemHostGetDevicePointer_v2)                                                                          \
     X(cuMemHostGetFlags)                                                                                     \
     X(cuMemHostRegister_v2)                                                                                  \
     X(cuMemHostUnregister)                                                                                   \
@@ -195,6 +196,7 @@ void names();
 void kernels();
 void launches();
 void more_memory();
+void pinned();
 void order();
 void graphs();
 void boxes();

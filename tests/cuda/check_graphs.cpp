@@ -3,6 +3,7 @@
 #include "check.hpp"
 #include "check_source.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -73,11 +74,47 @@ struct bench {
         NEED(cuStreamDestroy_v2(one));
         NEED(cuStreamDestroy_v2(other));
     }
-    void add(std::uint32_t by, CUstream where) {
-        void* parameters[] = {&memory, &n, &by};
+    void add(std::uint32_t by, CUstream where) { add(memory, by, where); }
+    void add(CUdeviceptr to, std::uint32_t by, CUstream where) {
+        void* parameters[] = {&to, &n, &by};
         NEED(cuLaunchKernel(bump, 24, 1, 1, 128, 1, 1, 0, where, parameters, nullptr));
     }
 };
+
+// Each launch of a graph sees what the program has stored by then, its own function in the middle too.
+void with_pinned_memory() {
+    bench b;
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    void* made = nullptr;
+    NEED(cuMemHostAlloc(&made, count * 4, 0));
+    auto* const pinned = static_cast<std::uint32_t*>(made);
+    const auto at = reinterpret_cast<CUdeviceptr>(made);
+    std::fill_n(pinned, count, 0u);
+    NEED(cuStreamBeginCapture_v2(b.one, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    b.add(at, 10, b.one);
+    NEED(cuMemcpyHtoDAsync_v2(b.memory, pinned, count * 4, b.one));
+    NEED(cuLaunchHostFunc(b.one, [](void* data) { static_cast<std::uint32_t*>(data)[1] *= 2; }, pinned));
+    b.add(at, 100, b.one);
+    NEED(cuStreamEndCapture(b.one, &graph));
+    EXPECT(pinned[0] == 0); // nothing ran
+    NEED(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    std::uint32_t rest = 0, doubled = 0;
+    for (std::uint32_t round = 0; round < 5; ++round) {
+        pinned[2] = round * 1000;
+        NEED(cuGraphLaunch(exec, b.one));
+        NEED(cuStreamSynchronize(b.one));
+        const auto copied = read(b.memory);
+        EXPECT(copied[0] == rest + 15 && copied[1] == doubled + 15 && copied[2] == round * 1000 + 15);
+        rest += 15 + 105;
+        doubled = (doubled + 15) * 2 + 105;
+        EXPECT(pinned[0] == rest && pinned[1] == doubled && pinned[2] == round * 1000 + 120);
+        EXPECT(pinned[count - 1] == rest);
+    }
+    NEED(cuGraphExecDestroy(exec));
+    NEED(cuGraphDestroy(graph));
+    NEED(cuMemFreeHost(pinned));
+}
 
 void captured() {
     bench b;
@@ -288,6 +325,7 @@ void order() {
 
 void graphs() {
     captured();
+    with_pinned_memory();
     refused();
     built();
 }

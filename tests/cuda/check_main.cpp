@@ -80,7 +80,7 @@ int main(int count, char** arguments) {
                                 {"boxes", boxes},     {"arrays", arrays},     {"links", links},
                                 {"prints", prints},   {"launches", launches}, {"more-memory", more_memory},
                                 {"order", order},     {"graphs", graphs},     {"tensor-maps", tensor_maps},
-                                {"tables", tables}};
+                                {"tables", tables},   {"pinned", pinned}};
     int ran = 0;
     for (const check_part& part : parts) {
         bool wanted = count < 3;

@@ -3,7 +3,7 @@
 // Runs in the guest (or on the host, for comparison): computes with CUDA, round after round, on memory that lives
 // from the first round to the last, and computes the same on the processor. What a copy of the GPU could get
 // wrong is in it: two streams ordered by events, pointers in memory that kernels wrote, a __device__ and a
-// __constant__ variable, memory and modules that come and go.
+// __constant__ variable, memory and modules that come and go, pinned memory that kernels read and write.
 //
 //   cuda_job ROUNDS [STOP]    until so many rounds, or until the file STOP is there
 //
@@ -13,6 +13,7 @@
 // right; 1: one was not, or a call failed; a line says which.
 #include "control/demo/guest/driver_calls.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -105,6 +106,31 @@ const char kernels[] = R"(
     st.global.u64 [%d1], %d4;
     ret;
 }
+
+// out[i] += in[i] ^ a[i], all three anywhere
+.visible .entry weigh(.param .u64 out, .param .u64 in, .param .u64 a)
+{
+    .reg .b32 %r<8>;
+    .reg .b64 %d<8>;
+    ld.param.u64 %d1, [out];
+    ld.param.u64 %d2, [in];
+    ld.param.u64 %d3, [a];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.u32 %r2, %r2, %r3, %r4;
+    mul.wide.u32 %d4, %r2, 4;
+    add.u64 %d1, %d1, %d4;
+    add.u64 %d2, %d2, %d4;
+    add.u64 %d3, %d3, %d4;
+    ld.global.u32 %r5, [%d1];
+    ld.global.u32 %r6, [%d2];
+    ld.global.u32 %r7, [%d3];
+    xor.b32 %r6, %r6, %r7;
+    add.u32 %r5, %r5, %r6;
+    st.global.u32 [%d1], %r5;
+    ret;
+}
 )";
 
 // A module of its own for a while: out[0] = times, which counts up.
@@ -138,6 +164,7 @@ const char visitor[] = R"(
     X(cuLaunchKernel)                                                                                        \
     X(cuMemAlloc_v2)                                                                                         \
     X(cuMemFree_v2)                                                                                          \
+    X(cuMemHostAlloc)                                                                                        \
     X(cuMemcpyHtoD_v2)                                                                                       \
     X(cuMemcpyDtoH_v2)                                                                                       \
     X(cuMemsetD32_v2)                                                                                        \
@@ -152,7 +179,7 @@ KAGEMUSHA_CUDA_CALLS(cu, FUNCTIONS, "FAILED");
 
 class job {
 public:
-    job() : a_(cells), b_(cells, 0) {
+    job() : a_(cells), b_(cells, 0), weight_(cells, 0) {
         CUcontext primary = nullptr;
         NEED(cuInit(0));
         NEED(cuDevicePrimaryCtxRetain(&primary, 0));
@@ -161,6 +188,7 @@ public:
         NEED(cuModuleGetFunction(&step_, module_, "step"));
         NEED(cuModuleGetFunction(&follow_, module_, "follow"));
         NEED(cuModuleGetFunction(&link_, module_, "link"));
+        NEED(cuModuleGetFunction(&weigh_, module_, "weigh"));
         std::size_t bytes = 0;
         NEED(cuModuleGetGlobal_v2(&total_at_, &bytes, module_, "total"));
         NEED(cuModuleGetGlobal_v2(&factor_at_, &bytes, module_, "factor"));
@@ -171,6 +199,10 @@ public:
         NEED(cuMemAlloc_v2(&a_at_, cells * 4));
         NEED(cuMemAlloc_v2(&b_at_, cells * 4));
         NEED(cuMemAlloc_v2(&p_at_, cells * 8));
+        void* memory = nullptr;
+        NEED(cuMemHostAlloc(&memory, cells * 8, 0));
+        pinned_ = static_cast<std::uint32_t*>(memory);
+        std::fill_n(pinned_, cells * 2, 0u);
         for (std::uint32_t i = 0; i < cells; ++i)
             a_[i] = i * 2654435761u;
         NEED(cuMemcpyHtoD_v2(a_at_, a_.data(), cells * 4));
@@ -191,6 +223,8 @@ public:
         if (n > 0)
             NEED(cuStreamWaitEvent(first_, followed_, 0));
         launch(step_, first_, arguments);
+        if (n % 3 == 0)
+            weigh(n);
         NEED(cuEventRecord(stepped_, first_));
         NEED(cuStreamWaitEvent(second_, stepped_, 0));
         void* others[] = {&b_at_, &p_at_};
@@ -202,6 +236,9 @@ public:
         }
         for (std::uint32_t i = 0; i < cells; ++i)
             b_[i] ^= a_[i * 7 % cells];
+        if (n % 3 == 0)
+            for (std::uint32_t i = 0; i < cells; ++i)
+                weight_[i] += pinned_[i] ^ a_[i];
     }
 
     // All results against the processor's.
@@ -212,10 +249,12 @@ public:
         NEED(cuMemcpyDtoH_v2(a.data(), a_at_, cells * 4));
         NEED(cuMemcpyDtoH_v2(b.data(), b_at_, cells * 4));
         NEED(cuMemcpyDtoH_v2(&total, total_at_, 8));
-        if (a == a_ && b == b_ && total == total_)
+        const bool weighed = std::equal(weight_.begin(), weight_.end(), pinned_ + cells);
+        if (a == a_ && b == b_ && total == total_ && weighed)
             return true;
-        std::printf("FAILED: round %u: %s%s%s\n", n, a == a_ ? "" : "a differs ", b == b_ ? "" : "b differs ",
-                    total == total_ ? "" : "the total differs");
+        std::printf("FAILED: round %u: %s%s%s%s\n", n, a == a_ ? "" : "a differs ",
+                    b == b_ ? "" : "b differs ", total == total_ ? "" : "the total differs ",
+                    weighed ? "" : "pinned memory differs");
         return false;
     }
 
@@ -245,13 +284,23 @@ public:
     std::uint64_t checksum() const {
         std::uint64_t sum = total_;
         for (std::uint32_t i = 0; i < cells; ++i)
-            sum = sum * 31 + (std::uint64_t{a_[i]} << 32 | b_[i]);
+            sum = sum * 31 + (std::uint64_t{a_[i]} << 32 | b_[i]) + weight_[i];
         return sum;
     }
 
 private:
     void launch(CUfunction function, CUstream where, void** arguments) {
         NEED(cuLaunchKernel(function, cells / threads, 1, 1, threads, 1, 1, 0, where, arguments, nullptr));
+    }
+    // The first half of the pinned memory is the program's, when no kernel reads it; kernels add to the other one.
+    void weigh(std::uint32_t n) {
+        NEED(cuStreamSynchronize(first_));
+        for (std::uint32_t i = n % 7; i < cells; i += n % 5 + 1)
+            pinned_[i] = n * 69069u + i;
+        std::uint32_t* in = pinned_;
+        std::uint32_t* out = pinned_ + cells;
+        void* arguments[] = {&out, &in, &a_at_};
+        launch(weigh_, first_, arguments);
     }
     void change_factors(std::uint32_t n) {
         for (std::uint32_t i = 0; i < factors; ++i)
@@ -260,11 +309,12 @@ private:
     }
 
     CUmodule module_ = nullptr;
-    CUfunction step_ = nullptr, follow_ = nullptr, link_ = nullptr;
+    CUfunction step_ = nullptr, follow_ = nullptr, link_ = nullptr, weigh_ = nullptr;
     CUstream first_ = nullptr, second_ = nullptr;
     CUevent stepped_ = nullptr, followed_ = nullptr;
     CUdeviceptr a_at_ = 0, b_at_ = 0, p_at_ = 0, total_at_ = 0, factor_at_ = 0;
-    std::vector<std::uint32_t> a_, b_;
+    std::vector<std::uint32_t> a_, b_, weight_;
+    std::uint32_t* pinned_ = nullptr;
     std::uint32_t factor_[factors] = {};
     std::uint64_t total_ = 0;
 };
