@@ -251,7 +251,7 @@ CUresult copy_box(stream& where, const described_end& to, const described_end& f
     for (const end* one : {&target, &source})
         if (const CUresult error = use.range(one->address, one->extent))
             return error;
-    const queue_place before{where.native->id(), where.sent.load(std::memory_order_acquire)};
+    const queue_place before = where.place();
     const bool with_host = target.host || source.host;
     if (const CUresult error = copy_ends(where, target, source, size))
         return error;

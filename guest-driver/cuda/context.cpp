@@ -167,7 +167,7 @@ std::vector<queue_place> context::places() {
     std::vector<queue_place> all;
     const std::lock_guard held(mutex);
     for (const stream* one : all_streams())
-        all.push_back({one->native->id(), one->sent.load(std::memory_order_acquire)});
+        all.push_back(one->place());
     return all;
 }
 

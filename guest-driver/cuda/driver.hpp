@@ -89,6 +89,8 @@ struct stream {
     int priority = 0;
     std::uint64_t number = 0;                        // of its context, which cuStreamGetId makes unique
     std::atomic<std::uint64_t> sent{0}, finished{0}; // commands, and how many of them were waited for
+    // How far it has been sent.
+    queue_place place() const { return {native->id(), sent.load(std::memory_order_acquire)}; }
 
     // With context::detour_mutex.
     std::shared_ptr<backlog> waiting;       // null: it never had one

@@ -80,7 +80,7 @@ CUresult transfer(stream& where, opencl::direction way, std::uint64_t address, s
     const bool write = way == opencl::direction::to_device;
     const bool taken = write && bytes <= opencl::max_inline_bytes;
     const bool blocking = waits || !(taken || is_pinned(host, bytes));
-    const queue_place before{where.native->id(), where.sent.load(std::memory_order_acquire)};
+    const queue_place before = where.place();
     const CUresult error = for_each_piece(
         *where.owner, address, bytes, [&](opencl::memory& in, auto offset, auto done, auto here) {
             const sending counted(where);
@@ -173,7 +173,7 @@ CUresult copy_now(stream& where, std::uint64_t to, std::uint64_t from, std::uint
     use.sent();
     if (!waits || !(is_shown(owner, to) || is_shown(owner, from)))
         return CUDA_SUCCESS;
-    const queue_place over{where.native->id(), where.sent.load(std::memory_order_acquire)};
+    const queue_place over = where.place();
     error = cuda_result(opencl::finish_queue(*where.native));
     return error ? error : pinned_arrived(over);
 }

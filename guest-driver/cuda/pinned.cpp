@@ -263,11 +263,11 @@ CUresult pinned_use::wait_for_uploads(context& home) {
 }
 
 void pinned_use::end() {
-    const std::uint64_t place = where_.sent.load(std::memory_order_acquire);
+    const queue_place sent = where_.place();
     const std::lock_guard held(pinned_mutex);
     for (const std::uint64_t one : used_)
         if (pinned* const in = find_pinned(one))
-            in->unfetched.sent(where_.native->id(), place);
+            in->unfetched.sent(sent.queue, sent.place);
     used_.clear();
 }
 

@@ -8,8 +8,8 @@
 //   to the program what commands wrote: when a wait ends, and before its own functions
 //
 // That is as much as CUDA promises without fences of the whole system, and enough for a kernel that is held until
-// the program waits for it (as JAX's timers have one). A loop without calls, on either side, sees nothing new. The address is that of the program's memory
-// for what cuMemHostAlloc gave, and another for what was registered.
+// the program waits for it (as JAX's timers have one). A loop without calls, on either side, sees nothing new. The
+// address is that of the program's memory for what cuMemHostAlloc gave, and another for what was registered.
 //
 // Programs whose pinned memory no kernel reaches pay for none of it: only copies use it, in place.
 #pragma once

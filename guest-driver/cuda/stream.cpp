@@ -50,7 +50,7 @@ CUresult of_event(CUevent handle, Body&& body) noexcept {
 } // namespace
 
 CUresult finish(stream& where) {
-    const queue_place over{where.native->id(), where.sent.load(std::memory_order_acquire)};
+    const queue_place over = where.place();
     CUresult error = pinned_waits(*where.owner);
     if (!error)
         error = cuda_result(opencl::finish_queue(*where.native));
@@ -122,7 +122,7 @@ CUresult record_work::run(stream& where) {
     opencl::ref<opencl::event> marker;
     const sending counted(where);
     const CUresult error = mark(where, marker);
-    made->set(error, std::move(marker), {where.native->id(), where.sent.load(std::memory_order_acquire)});
+    made->set(error, std::move(marker), where.place());
     return error;
 }
 

@@ -99,37 +99,14 @@ bool has_ended(guest_session& guest, std::uint64_t event) {
     return false;
 }
 
-// Both always have some launches in their queues, until together they have had so many.
-void keep_busy(guest_session& a, guest_session& b, int launches) {
-    struct flow {
-        guest_session& guest;
-        std::deque<std::uint64_t> events = {};
-    } flows[] = {{a}, {b}};
-    for (int ended = 0; ended < launches;) {
-        for (flow& f : flows) {
-            while (f.events.size() < 64)
-                f.events.push_back(f.guest.launch_with_event(rounds, 64, 0));
-            f.guest.worker().drain(f.guest.sink());
-            ASSERT_TRUE(f.guest.sink().lost.empty());
-            while (!f.events.empty() && has_ended(f.guest, f.events.front())) {
-                f.events.pop_front();
-                ++ended;
-            }
-        }
-        pollfd events[] = {{a.worker().event_fd(), POLLIN, 0}, {b.worker().event_fd(), POLLIN, 0}};
-        poll(events, 2, 1000);
-    }
-}
-
-// The launches of a VM that were sent ahead, and how many of them have ended.
-class sent_ahead {
+// Launches of a VM that were sent, and how many of them have not ended.
+class flow {
 public:
-    // Long launches: the next one is there before one has ended, on a machine whose threads wait, too.
-    sent_ahead(guest_session& guest, std::size_t launches) : guest_(guest) {
+    explicit flow(guest_session& guest) : guest_(guest) {}
+    void fill(std::size_t launches, std::int64_t of_rounds) {
         while (events_.size() < launches)
-            events_.push_back(guest_.launch_with_event(rounds * 8, 64, 0));
+            events_.push_back(guest_.launch_with_event(of_rounds, 64, 0));
     }
-    // How many have not ended.
     std::size_t left() {
         guest_.worker().drain(guest_.sink());
         EXPECT_TRUE(guest_.sink().lost.empty());
@@ -143,12 +120,30 @@ private:
     std::deque<std::uint64_t> events_;
 };
 
+// Both always have some launches in their queues, until together they have had so many.
+void keep_busy(guest_session& a, guest_session& b, std::size_t launches) {
+    constexpr std::size_t depth = 64;
+    flow flows[] = {flow(a), flow(b)};
+    for (std::size_t ended = 0; ended < launches;) {
+        for (flow& f : flows) {
+            f.fill(depth, rounds);
+            ended += depth - f.left();
+            ASSERT_FALSE(testing::Test::HasFailure());
+        }
+        pollfd events[] = {{a.worker().event_fd(), POLLIN, 0}, {b.worker().event_fd(), POLLIN, 0}};
+        poll(events, 2, 1000);
+    }
+}
+
 // What was sent ahead keeps both busy however seldom this thread runs: a share holds for who has something to
 // do. The last rows count that were read while both had.
 TEST_F(shared_gpu_test, two_vms_have_what_they_asked_for) {
     const auto a = guest("a", 750), b = guest("b", 250);
     constexpr std::size_t launches = 250;
-    sent_ahead of_a(*a, launches), of_b(*b, launches);
+    flow of_a(*a), of_b(*b);
+    // Long ones: the next one is there before one has ended, on a machine whose threads wait, too.
+    of_a.fill(launches, rounds * 8);
+    of_b.fill(launches, rounds * 8);
     while (of_a.left() > launches - 10 && of_b.left() > launches - 10)
         poll(nullptr, 0, 1);
     const auto before = rows();
