@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/copy_crew.hpp"
+
 namespace kagemusha::gpu {
 
 void guest_payload::append(std::byte* base, std::uint64_t bytes) {
@@ -44,8 +46,11 @@ void guest_payload::walk(std::uint64_t offset, std::uint64_t bytes, Touch&& touc
 bool guest_payload::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
     if (!gate_->enter())
         return false;
-    walk(offset, bytes, [&](const std::byte* piece, std::uint64_t at, std::uint64_t n) {
-        std::memcpy(static_cast<std::byte*>(to) + at, piece, n);
+    base::copy_crew::common().share(bytes, [&](std::uint64_t begin, std::uint64_t end) {
+        std::byte* const part = static_cast<std::byte*>(to) + begin;
+        walk(offset + begin, end - begin, [&](const std::byte* piece, std::uint64_t at, std::uint64_t n) {
+            std::memcpy(part + at, piece, n);
+        });
     });
     gate_->leave();
     return true;
@@ -54,8 +59,10 @@ bool guest_payload::read(std::uint64_t offset, void* to, std::uint64_t bytes) co
 bool guest_payload::write(std::uint64_t offset, const void* from, std::uint64_t bytes) const {
     if (!gate_->enter())
         return false;
-    walk(offset, bytes, [&](std::byte* piece, std::uint64_t at, std::uint64_t n) {
-        std::memcpy(piece, static_cast<const std::byte*>(from) + at, n);
+    base::copy_crew::common().share(bytes, [&](std::uint64_t begin, std::uint64_t end) {
+        const std::byte* const part = static_cast<const std::byte*>(from) + begin;
+        walk(offset + begin, end - begin,
+             [&](std::byte* piece, std::uint64_t at, std::uint64_t n) { std::memcpy(piece, part + at, n); });
     });
     gate_->leave();
     return true;

@@ -62,6 +62,8 @@ bool set_parameters(cuda_kernel& kernel, std::span<const host_argument> changed)
 } // namespace
 
 struct cuda_device::native_call {
+    static constexpr std::uint64_t step_bytes = std::uint64_t{8} << 20; // of a write
+
     cuda_primary& primary;
     CUstream stream;
     std::unique_ptr<cuda_copy_back>& rest;
@@ -76,9 +78,16 @@ struct cuda_device::native_call {
             rest->to = data;
             return cuda_error(api.cuMemcpyDtoHAsync_v2(rest->bytes.data(), address, data->bytes(), stream));
         }
-        if (!data->read(0, rest->bytes.data(), rest->bytes.size()))
-            return CL_OUT_OF_RESOURCES;
-        return cuda_error(api.cuMemcpyHtoDAsync_v2(address, rest->bytes.data(), data->bytes(), stream));
+        // By steps, so that the bus carries one while the next is copied.
+        for (std::uint64_t at = 0; at < data->bytes(); at += step_bytes) {
+            const std::uint64_t bytes = std::min(step_bytes, data->bytes() - at);
+            std::byte* const from = rest->bytes.data() + at;
+            if (!data->read(at, from, bytes))
+                return CL_OUT_OF_RESOURCES;
+            if (const CUresult error = api.cuMemcpyHtoDAsync_v2(address + at, from, bytes, stream))
+                return cuda_error(error);
+        }
+        return CL_SUCCESS;
     }
     std::int32_t operator()(const resolved<codec::op_copy_buffer>& r) const {
         const auto& [source, destination] = r.parts;
