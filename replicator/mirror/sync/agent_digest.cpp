@@ -15,9 +15,10 @@ namespace kagemusha::mirror {
 
 namespace {
 
-// Enough for a GPU to read memory at its speed, and what every device allows.
-constexpr std::uint64_t local_size = 64;
-static_assert(local_size <= digest_max_local_size);
+// What every device of OpenCL allows. With CUDA the most: programs have their memory in pieces of some MiB, whose
+// few chunks must keep a GPU's memory busy.
+constexpr std::uint64_t opencl_local_size = 64;
+static_assert(opencl_local_size <= digest_max_local_size);
 
 // What a new kernel is tried with: more than one chunk, the last one short and no multiple of 8.
 constexpr std::uint64_t trial_bytes = 1003, trial_chunk_bytes = 256, trial_chunks = 4;
@@ -34,7 +35,8 @@ std::array<std::byte, trial_bytes> trial_data() {
 
 void append_launch(codec::stream_builder& stream, const codec::enqueue_ref& e, const agent_context& c,
                    guest_id memory, std::uint64_t bytes, std::uint64_t chunk_bytes, std::uint64_t chunks,
-                   std::uint64_t first) {
+                   std::uint64_t first, bool cuda) {
+    const std::uint64_t local_size = cuda ? digest_max_local_size : opencl_local_size;
     codec::launch_size size;
     size.global[0] = chunks * local_size;
     size.local[0] = local_size;
@@ -115,7 +117,7 @@ void sync_agent::impl::prepare_digests(agent_context& c) {
     const std::array<guest_id, 3> events{requests.event(made), requests.event(made), requests.event(made)};
     stream.write_buffer({c.queue, events[0]}, c.hashes, 0, data);
     append_launch(stream, {c.queue, events[1]}, c, c.hashes, trial_bytes, trial_chunk_bytes, trial_chunks,
-                  trial_result_index);
+                  trial_result_index, options.cuda);
     kagemusha_segment segment = block.segment;
     segment.bytes = trial_chunks * 8;
     stream.read_buffer({c.queue, events[2]}, c.hashes, trial_result_index * 8,
@@ -319,8 +321,10 @@ void sync_agent::impl::start_kernel_entry(agent_context& c, digest_entry entry, 
     for (const digest_target& t : entry.targets) {
         const piece& p = t.whole;
         const guest_id event = requests.event(launched);
-        append_launch(stream, {c.queue, event}, c, p.memory, p.bytes, t.chunk_bytes, t.chunks, t.first);
-        append_launch(logged.stream, {c.queue}, c, p.memory, p.bytes, t.chunk_bytes, t.chunks, t.first);
+        append_launch(stream, {c.queue, event}, c, p.memory, p.bytes, t.chunk_bytes, t.chunks, t.first,
+                      options.cuda);
+        append_launch(logged.stream, {c.queue}, c, p.memory, p.bytes, t.chunk_bytes, t.chunks, t.first,
+                      options.cuda);
         stream.destroy(VGPU_OBJECT_EVENT, event);
         if (nearly_full(stream))
             requests.inject(stream, launched);

@@ -228,6 +228,8 @@ struct sync_agent::impl {
     // agent_transfer.cpp
     void begin_round();
     void end_round();
+    bool is_futile(std::uint64_t dirty) const; // as much is dirty again as the round sends
+    void drop_futile_round();
     std::uint64_t dirty_bytes();
     bool dirty_out_of_reach(); // dirty memory that could not be sent now
     std::vector<piece> take_dirty();

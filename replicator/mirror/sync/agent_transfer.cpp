@@ -82,10 +82,27 @@ void sync_agent::impl::begin_round() {
     requests.arm(mark_all(list, [this](agent_step&) { phase = sync_phase::reading; }));
 }
 
+bool sync_agent::impl::is_futile(std::uint64_t dirty) const {
+    return dirty >= round_bytes - round_bytes / 4;
+}
+
+// A launch of CUDA may write all memory of its program, so one that computes makes everything dirty again before
+// a round has sent much. The rest of such a round is left for the last one, which has a copy of all.
+void sync_agent::impl::drop_futile_round() {
+    constexpr std::size_t batches_per_look = 16; // looking takes time where there are many objects
+    if (!options.cuda || reads.empty() || reads.size() % batches_per_look != 0 || !is_futile(dirty_bytes()))
+        return;
+    for (const batch_ptr& batch : std::exchange(reads, {}))
+        for (const read_unit& unit : batch->units)
+            if (same_object(unit.what))
+                state.find_memory(unit.what.memory)->dirty_for_sync = true;
+    rounds = options.max_sync_rounds;
+}
+
 void sync_agent::impl::end_round() {
     ++rounds;
     const std::uint64_t dirty = dirty_bytes();
-    futile_rounds = dirty >= round_bytes - round_bytes / 4 ? futile_rounds + 1 : 0;
+    futile_rounds = is_futile(dirty) ? futile_rounds + 1 : 0;
     if (futile_rounds >= max_futile_rounds)
         rounds =
             options.max_sync_rounds; // the guest writes as fast as the link sends: more of them are no help

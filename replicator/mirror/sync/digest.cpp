@@ -66,9 +66,16 @@ kernel void kagemusha_digest(global const ulong* data, ulong bytes, ulong chunk_
         for (ulong i = 0; i < words; ++i)
             sum += kagemusha_mix(word[i] + (i + 1) * INDEX_FACTOR);
 #else
+    // Four words are on their way at a time: what takes the time is to wait for them.
     const ulong step = items * INDEX_FACTOR;
     ulong key = (get_local_id(0) + 1) * INDEX_FACTOR;
-    for (ulong i = get_local_id(0); i < words; i += items, key += step)
+    ulong i = get_local_id(0);
+    for (; i + 3 * items < words; i += 4 * items, key += 4 * step) {
+        const ulong a = word[i], b = word[i + items], c = word[i + 2 * items], d = word[i + 3 * items];
+        sum += kagemusha_mix(a + key) + kagemusha_mix(b + key + step) + kagemusha_mix(c + key + 2 * step) +
+               kagemusha_mix(d + key + 3 * step);
+    }
+    for (; i < words; i += items, key += step)
         sum += kagemusha_mix(word[i] + key);
 #endif
     if (get_local_id(0) == 0 && (length & 7) != 0) {
@@ -91,6 +98,12 @@ kernel void kagemusha_digest(global const ulong* data, ulong bytes, ulong chunk_
 }
 
 // The same in PTX.
+// %x through mix().
+#define PTX_MIX                                                                                              \
+    "    shr.u64 %y, %x, 30;\n    xor.b64 %x, %x, %y;\n    mul.lo.u64 %x, %x, %m1;\n"                        \
+    "    shr.u64 %y, %x, 27;\n    xor.b64 %x, %x, %y;\n    mul.lo.u64 %x, %x, %m2;\n"                        \
+    "    shr.u64 %y, %x, 31;\n    xor.b64 %x, %x, %y;\n"
+
 constexpr char ptx_source[] = R"(// Kagemusha: hashes of chunks of memory.
 .version 6.0
 .target sm_50
@@ -101,7 +114,7 @@ constexpr char ptx_source[] = R"(// Kagemusha: hashes of chunks of memory.
     .reg .pred %past, %other, %whole, %more;
     .reg .b32 %r<4>;
     .reg .b64 %data, %length, %words, %chunk, %chunk_bytes, %item, %items, %index, %key, %step, %sum, %at, %stride;
-    .reg .b64 %f, %m1, %m2, %x, %y, %rest, %last;
+    .reg .b64 %f, %m1, %m2, %x, %y, %rest, %last, %x0, %x1, %x2, %x3, %ahead, %items4, %mine;
     .shared .align 8 .b8 sums[2048];
 
     ld.param.u64 %data, [data];
@@ -130,20 +143,40 @@ constexpr char ptx_source[] = R"(// Kagemusha: hashes of chunks of memory.
     shl.b64 %at, %item, 3;
     add.u64 %at, %at, %data;
     shl.b64 %stride, %items, 3;
+    mul.lo.u64 %ahead, %items, 3;
+    shl.b64 %items4, %items, 2;
+FOUR:
+    add.u64 %y, %index, %ahead;
+    setp.ge.u64 %past, %y, %words;
+    @%past bra LOOP;
+    ld.global.u64 %x0, [%at];
+    add.u64 %at, %at, %stride;
+    ld.global.u64 %x1, [%at];
+    add.u64 %at, %at, %stride;
+    ld.global.u64 %x2, [%at];
+    add.u64 %at, %at, %stride;
+    ld.global.u64 %x3, [%at];
+    add.u64 %at, %at, %stride;
+    add.u64 %x, %x0, %key;
+    add.u64 %key, %key, %step;
+)" PTX_MIX R"(    add.u64 %sum, %sum, %x;
+    add.u64 %x, %x1, %key;
+    add.u64 %key, %key, %step;
+)" PTX_MIX R"(    add.u64 %sum, %sum, %x;
+    add.u64 %x, %x2, %key;
+    add.u64 %key, %key, %step;
+)" PTX_MIX R"(    add.u64 %sum, %sum, %x;
+    add.u64 %x, %x3, %key;
+    add.u64 %key, %key, %step;
+)" PTX_MIX R"(    add.u64 %sum, %sum, %x;
+    add.u64 %index, %index, %items4;
+    bra FOUR;
 LOOP:
     setp.ge.u64 %past, %index, %words;
     @%past bra REST;
     ld.global.u64 %x, [%at];
     add.u64 %x, %x, %key;
-    shr.u64 %y, %x, 30;
-    xor.b64 %x, %x, %y;
-    mul.lo.u64 %x, %x, %m1;
-    shr.u64 %y, %x, 27;
-    xor.b64 %x, %x, %y;
-    mul.lo.u64 %x, %x, %m2;
-    shr.u64 %y, %x, 31;
-    xor.b64 %x, %x, %y;
-    add.u64 %sum, %sum, %x;
+)" PTX_MIX R"(    add.u64 %sum, %sum, %x;
     add.u64 %index, %index, %items;
     add.u64 %key, %key, %step;
     add.u64 %at, %at, %stride;
@@ -171,30 +204,33 @@ OCTET:
     add.u64 %key, %words, 1;
     mul.lo.u64 %key, %key, %f;
     add.u64 %x, %last, %key;
-    shr.u64 %y, %x, 30;
-    xor.b64 %x, %x, %y;
-    mul.lo.u64 %x, %x, %m1;
-    shr.u64 %y, %x, 27;
-    xor.b64 %x, %x, %y;
-    mul.lo.u64 %x, %x, %m2;
-    shr.u64 %y, %x, 31;
-    xor.b64 %x, %x, %y;
-    add.u64 %sum, %sum, %x;
+)" PTX_MIX R"(    add.u64 %sum, %sum, %x;
 STORE:
     mov.u64 %at, sums;
-    shl.b64 %x, %item, 3;
-    add.u64 %x, %x, %at;
-    st.shared.u64 [%x], %sum;
+    shl.b64 %mine, %item, 3;
+    add.u64 %mine, %mine, %at;
+    st.shared.u64 [%mine], %sum;
+HALVE:
     bar.sync 0;
-    @%other bra DONE;
-    mul.lo.u64 %sum, %length, 0xd6e8feb86659fd93;
-ADD:
-    ld.shared.u64 %x, [%at];
+    setp.le.u64 %past, %items, 1;
+    @%past bra ADDED;
+    add.u64 %y, %items, 1;
+    shr.u64 %y, %y, 1;
+    add.u64 %x, %item, %y;
+    setp.ge.u64 %past, %x, %items;
+    @%past bra NEXT;
+    shl.b64 %x, %x, 3;
+    add.u64 %x, %x, %at;
+    ld.shared.u64 %x, [%x];
     add.u64 %sum, %sum, %x;
-    add.u64 %at, %at, 8;
-    sub.u64 %items, %items, 1;
-    setp.ne.u64 %more, %items, 0;
-    @%more bra ADD;
+    st.shared.u64 [%mine], %sum;
+NEXT:
+    mov.u64 %items, %y;
+    bra HALVE;
+ADDED:
+    @%other bra DONE;
+    mul.lo.u64 %x, %length, 0xd6e8feb86659fd93;
+    add.u64 %sum, %sum, %x;
     shr.u64 %y, %sum, 30;
     xor.b64 %x, %sum, %y;
     mul.lo.u64 %x, %x, %m1;

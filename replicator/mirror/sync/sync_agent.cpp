@@ -212,6 +212,8 @@ void sync_agent::impl::pump() {
         begin_round();
     else if (phase == sync_phase::ready)
         ensure_contexts();
+    if (phase == sync_phase::reading)
+        drop_futile_round();
     if (phase == sync_phase::reading || phase == sync_phase::finishing || !reads.empty())
         pump_reads();
     if (phase == sync_phase::reading && reads.empty() && reads_in_flight == 0)

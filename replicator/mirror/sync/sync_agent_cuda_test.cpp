@@ -139,6 +139,27 @@ TEST(sync_agent_cuda, AStandbyThatAttachesLaterHasWhatKernelsComputed) {
     expect_same(p, queue, small, 100);
 }
 
+TEST(sync_agent_cuda, ARoundThatALaunchMadeFutileIsNotSentToItsEnd) {
+    pair_options o = on_ptx();
+    o.agent.content_chunk_bytes = 64 << 10;
+    o.agent.final_round_bytes = 64 << 10;
+    executing_pair p(o);
+    const auto context = p.context(), queue = p.queue(context);
+    const auto kernel = ptx_kernel(p, context, add_ptx, "add");
+    const std::uint64_t bytes = 4 * mib;
+    const auto a = p.buffer(context, bytes), b = p.buffer(context, bytes);
+    p.fill(queue, a, 0, bytes, 1);
+    p.fill(queue, b, 0, bytes, 2);
+    p.mirror->start_sync();
+    for (std::uint32_t value = 0; !p.is_synced() && p.failed_why().empty(); ++value)
+        add(p, queue, kernel, a, b, value, mib);
+    ASSERT_EQ(p.failed_why(), "");
+    EXPECT_LE(p.mirror->counters().content_bytes, 3 * bytes) << "the last round has 2 * bytes";
+    expect_same(p, queue, a, bytes);
+    expect_same(p, queue, b, bytes);
+    EXPECT_EQ(p.digest().chunks_different, 0u);
+}
+
 TEST(sync_agent_cuda, WhatDiffersIsFoundAndRepairedWhileTheGuestGoesOn) {
     executing_pair p(on_ptx());
     const auto context = p.context(), queue = p.queue(context);
