@@ -3,6 +3,8 @@
 // Capture of streams: capture.hpp has the idea.
 #include "capture.hpp"
 
+#include "graph_calls.hpp"
+
 #include <algorithm>
 
 namespace kagemusha::cuda {
@@ -46,10 +48,11 @@ void leave(stream& where) {
     where.captured_last.clear();
 }
 
-// Takes it out of its context.
+// Takes it out of its context. graphs_mutex() is held.
 std::unique_ptr<capture> take(context& owner, capture& ended) {
     for (stream* one : ended.joined)
         leave(*one);
+    ended.into->is_captured = false;
     owner.captures.erase(&ended);
     owner.detours.fetch_sub(1, std::memory_order_release);
     {
@@ -67,10 +70,10 @@ std::unique_ptr<capture> take(context& owner, capture& ended) {
 bool is_joined(const capture& ended) {
     std::unordered_set<const graph_node*> needed(ended.origin->captured_last.begin(),
                                                  ended.origin->captured_last.end());
-    for (const auto& node : ended.made->nodes)
+    for (const auto& node : ended.into->nodes)
         needed.insert(node->needs.begin(), node->needs.end());
-    return std::all_of(ended.made->nodes.begin(), ended.made->nodes.end(),
-                       [&](const auto& node) { return needed.contains(node.get()); });
+    return std::all_of(ended.nodes.begin(), ended.nodes.end(),
+                       [&](const graph_node* node) { return needed.contains(node); });
 }
 
 CUstreamCaptureStatus status_of(const stream& where) {
@@ -96,7 +99,10 @@ CUresult capture_work(stream& where, std::unique_ptr<work>& what, bool& taken) {
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     const std::lock_guard held(graphs_mutex());
     const CUgraphNodeType kind = what->kind();
-    where.captured_last = {where.captures->made->add(kind, std::move(what), where.captured_last)};
+    capture& of = *where.captures;
+    graph_node* const made = of.into->add(kind, std::move(what), where.captured_last);
+    of.nodes.push_back(made);
+    where.captured_last = {made};
     taken = true;
     return CUDA_SUCCESS;
 }
@@ -155,29 +161,69 @@ void forget_in_captures(stream& dead) {
         return;
     capture& of = *dead.captures;
     of.is_invalid = true;
-    if (of.origin == &dead)
+    if (of.origin == &dead) {
+        const std::lock_guard held(graphs_mutex());
         take(*dead.owner, of);
-    else
+    } else
         of.joined.erase(&dead);
 }
 
+namespace {
+
+// What both ways to begin ask of a stream.
+CUresult check_beginning(const stream& where, CUstreamCaptureMode mode) {
+    if (static_cast<unsigned>(mode) > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (&where == where.owner->legacy.get())
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return where.captures ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
+}
+
+// graphs_mutex() is held.
+void begin(stream& where, CUstreamCaptureMode mode, graph& into, std::unique_ptr<graph> own,
+           const std::vector<graph_node*>& behind) {
+    auto made = std::make_unique<capture>();
+    made->number = ++last_capture;
+    made->into = &into;
+    made->own = std::move(own);
+    made->origin = &where;
+    made->mode = mode;
+    made->thread = std::this_thread::get_id();
+    join(where, *made, behind);
+    into.is_captured = true;
+    where.owner->captures.insert(made.release());
+    where.owner->detours.fetch_add(1, std::memory_order_release);
+}
+
+} // namespace
+
 KAGEMUSHA_ANSWERED CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     return in_capturing(handle, [&](stream& where) {
-        if (static_cast<unsigned>(mode) > CU_STREAM_CAPTURE_MODE_RELAXED)
+        if (const CUresult error = check_beginning(where, mode))
+            return error;
+        const std::lock_guard held(graphs_mutex());
+        auto made = std::make_unique<graph>();
+        graph& into = *made;
+        begin(where, mode, into, std::move(made), {});
+        return CUDA_SUCCESS;
+    });
+}
+
+KAGEMUSHA_ANSWERED CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle,
+                                                        const CUgraphNode* dependencies,
+                                                        const CUgraphEdgeData* edges, size_t count,
+                                                        CUstreamCaptureMode mode) {
+    return in_capturing(handle, [&](stream& where) {
+        if (const CUresult error = check_beginning(where, mode))
+            return error;
+        const std::lock_guard held(graphs_mutex());
+        graph* const into = graph_of(graph_handle);
+        std::vector<graph_node*> behind;
+        if (!into || into->is_captured || !read_nodes(*into, dependencies, count, behind))
             return CUDA_ERROR_INVALID_VALUE;
-        if (&where == where.owner->legacy.get())
-            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        if (where.captures)
-            return CUDA_ERROR_ILLEGAL_STATE;
-        auto made = std::make_unique<capture>();
-        made->number = ++last_capture;
-        made->made = std::make_unique<graph>();
-        made->origin = &where;
-        made->mode = mode;
-        made->thread = std::this_thread::get_id();
-        join(where, *made, {});
-        where.owner->captures.insert(made.release());
-        where.owner->detours.fetch_add(1, std::memory_order_release);
+        if (!are_plain(edges, count))
+            return CUDA_ERROR_NOT_SUPPORTED;
+        begin(where, mode, *into, nullptr, behind);
         return CUDA_SUCCESS;
     });
 }
@@ -207,8 +253,8 @@ KAGEMUSHA_ANSWERED CUresult cuStreamEndCapture(CUstream handle, CUgraph* out) {
             return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         if (!complete)
             return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-        the_driver().graphs.add(ended->made.get());
-        *out = reinterpret_cast<CUgraph>(ended->made.release());
+        *out = handle_of(ended->into);
+        (void)ended->own.release(); // the program's from here on
         return CUDA_SUCCESS;
     });
 }
@@ -237,11 +283,8 @@ KAGEMUSHA_ANSWERED CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamC
             return report_implicit(where);
         if (id)
             *id = where.captures->number;
-        if (made) {
-            // The program may add nodes; the graph is still the capture's.
-            the_driver().graphs.add(where.captures->made.get());
-            *made = reinterpret_cast<CUgraph>(where.captures->made.get());
-        }
+        if (made) // the program may add nodes; the graph is still the capture's
+            *made = handle_of(where.captures->into);
         static_assert(sizeof(graph_node*) == sizeof(CUgraphNode));
         if (dependencies) // valid until the stream is used again
             *dependencies = reinterpret_cast<const CUgraphNode*>(where.captured_last.data());
@@ -266,8 +309,9 @@ KAGEMUSHA_ANSWERED CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamC
     return cuStreamGetCaptureInfo_v2(handle, status, id, made, dependencies, count);
 }
 
-KAGEMUSHA_ANSWERED CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* dependencies,
-                                                              size_t count, unsigned int flags) {
+KAGEMUSHA_ANSWERED CUresult cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode* dependencies,
+                                                                 const CUgraphEdgeData* edges, size_t count,
+                                                                 unsigned int flags) {
     return in_capturing(handle, [&](stream& where) {
         if (!where.captures)
             return CUDA_ERROR_ILLEGAL_STATE;
@@ -276,15 +320,21 @@ KAGEMUSHA_ANSWERED CUresult cuStreamUpdateCaptureDependencies(CUstream handle, C
         const std::lock_guard held(graphs_mutex());
         std::vector<graph_node*> named;
         for (std::size_t i = 0; i < count; ++i) {
-            named.push_back(object_of<graph_node>(the_driver().graph_nodes, dependencies[i]));
-            if (!where.captures->made->contains(named.back()))
+            named.push_back(node_of(dependencies[i]));
+            if (!where.captures->into->contains(named.back()))
                 return CUDA_ERROR_INVALID_VALUE;
         }
+        if (!are_plain(edges, count))
+            return CUDA_ERROR_NOT_SUPPORTED;
         if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES)
             where.captured_last.clear();
         join(where, *where.captures, named);
         return CUDA_SUCCESS;
     });
+}
+KAGEMUSHA_ANSWERED CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* dependencies,
+                                                              size_t count, unsigned int flags) {
+    return cuStreamUpdateCaptureDependencies_v2(handle, dependencies, nullptr, count, flags);
 }
 
 // What the modes differ in is which calls other threads may make meanwhile: here, all.

@@ -13,7 +13,9 @@ namespace kagemusha::cuda {
 
 struct capture {
     std::uint64_t number = 0;
-    std::unique_ptr<graph> made;
+    graph* into = nullptr;
+    std::unique_ptr<graph> own;           // null: `into` is the program's
+    std::vector<const graph_node*> nodes; // that it made
     stream* origin = nullptr;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     std::thread::id thread;

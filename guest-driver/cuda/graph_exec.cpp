@@ -4,49 +4,13 @@
 #include "graph.hpp"
 
 #include "driver.hpp"
+#include "graph_calls.hpp"
 #include "node_work.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace kagemusha::cuda {
 namespace {
-
-constexpr std::size_t most_steps = 1u << 20;
-constexpr unsigned most_depth = 64; // of graphs in graphs
-
-bool flatten(const graph& from, const std::vector<std::size_t>& before, std::vector<graph_step>& to,
-             std::vector<std::size_t>& last, unsigned depth) {
-    const std::vector<graph_node*> order = from.sorted();
-    if ((order.empty() && !from.nodes.empty()) || depth > most_depth)
-        return false;
-    std::map<const graph_node*, std::vector<std::size_t>> ends; // steps behind which a node is done
-    std::unordered_set<const graph_node*> needed;
-    for (const graph_node* node : order) {
-        std::vector<std::size_t> needs;
-        for (const graph_node* need : node->needs) {
-            needs.insert(needs.end(), ends[need].begin(), ends[need].end());
-            needed.insert(need);
-        }
-        if (node->needs.empty())
-            needs = before;
-        if (node->child) {
-            if (!flatten(*node->child, needs, to, ends[node], depth + 1))
-                return false;
-            continue;
-        }
-        if (to.size() >= most_steps)
-            return false;
-        ends[node] = {to.size()};
-        to.push_back({node->number, node->what ? node->what->copy() : nullptr, node->kind, std::move(needs)});
-    }
-    for (const graph_node* node : order)
-        if (!needed.contains(node))
-            last.insert(last.end(), ends[node].begin(), ends[node].end());
-    if (order.empty())
-        last = before;
-    return true;
-}
 
 template <class Body>
 CUresult of_exec(CUgraphExec handle, Body&& body) noexcept {
@@ -59,6 +23,12 @@ CUresult of_exec(CUgraphExec handle, Body&& body) noexcept {
         const std::lock_guard held(one->mutex);
         return body(*one);
     });
+}
+
+// A launch with attributes that do not fit to its grid.
+CUresult check_step(const graph_step& step) {
+    const auto* const launch = dynamic_cast<const kernel_work*>(step.what.get());
+    return launch ? launch->check() : CUDA_SUCCESS;
 }
 
 CUresult instantiate(CUgraphExec* out, CUgraph handle, cuuint64_t flags) {
@@ -74,39 +44,90 @@ CUresult instantiate(CUgraphExec* out, CUgraph handle, cuuint64_t flags) {
         made->flags = flags;
         {
             const std::lock_guard held(graphs_mutex());
-            const auto* const from = object_of<graph>(the_driver().graphs, handle);
-            if (!from || !flatten(*from, made->steps))
+            const graph* const from = graph_of(handle);
+            if (!from || from->is_moved || from->is_in_use() || !made->list.read(*from))
                 return CUDA_ERROR_INVALID_VALUE;
         }
+        for (std::size_t i = 0; i < made->list.steps.size(); ++i) {
+            const graph_step& step = made->list.steps[i];
+            if (const CUresult error = check_step(step))
+                return error;
+            made->steps[step.node] = i;
+        }
+        for (std::size_t i = 0; i < made->list.children.size(); ++i)
+            made->children[made->list.children[i].node] = i;
         the_driver().graph_execs.add(made.get());
         *out = reinterpret_cast<CUgraphExec>(made.release());
         return CUDA_SUCCESS;
     });
 }
 
-// Other work for a node that was there when the graph was instantiated.
-CUresult set_step(CUgraphExec handle, CUgraphNode node, CUgraphNodeType kind, std::unique_ptr<work> what) {
+// The step of a node that was there when the graph was instantiated.
+template <class Body>
+CUresult of_step(CUgraphExec handle, CUgraphNode node, Body&& body) noexcept {
     std::uint64_t number = 0;
-    {
-        const std::lock_guard held(graphs_mutex());
-        const auto* const named = object_of<graph_node>(the_driver().graph_nodes, node);
-        if (!named)
-            return CUDA_ERROR_INVALID_VALUE;
-        number = named->number;
-    }
+    const CUresult error = of_node(node, [&](const graph_node& named) {
+        number = named.number;
+        return CUDA_SUCCESS;
+    });
+    return error ? error : of_exec(handle, [&](graph_exec& exec) {
+        const auto found = exec.steps.find(number);
+        return found == exec.steps.end() ? CUDA_ERROR_INVALID_VALUE : body(exec.list.steps[found->second]);
+    });
+}
+
+// Other work for it. `make` gives that, or an error.
+template <class Make>
+CUresult set_step(CUgraphExec handle, CUgraphNode node, CUgraphNodeType kind, Make&& make) noexcept {
+    return guarded([&] {
+        CUresult error = CUDA_SUCCESS;
+        std::unique_ptr<work> made = make(error);
+        if (error)
+            return error;
+        return of_step(handle, node, [&](graph_step& step) {
+            if (step.kind != kind)
+                return CUDA_ERROR_INVALID_VALUE;
+            if (auto* const launch = dynamic_cast<kernel_work*>(made.get())) {
+                if (const auto* const before = dynamic_cast<const kernel_work*>(step.what.get()))
+                    launch->keep_attributes(*before);
+                if (const CUresult wrong = launch->check())
+                    return wrong;
+            }
+            step.what = std::move(made);
+            return CUDA_SUCCESS;
+        });
+    });
+}
+
+// Other work for all of a child's nodes.
+CUresult set_child(CUgraphExec handle, CUgraphNode node, CUgraph with) {
+    std::uint64_t number = 0;
+    flat_graph other;
+    const CUresult error = of_node(node, [&](const graph_node& named) {
+        const graph* const from = graph_of(with);
+        number = named.number;
+        return from && other.read(*from) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    });
+    if (error)
+        return error;
     return of_exec(handle, [&](graph_exec& exec) {
-        const auto step = std::find_if(exec.steps.begin(), exec.steps.end(),
-                                       [&](const graph_step& one) { return one.node == number; });
-        if (step == exec.steps.end() || step->kind != kind)
+        const auto found = exec.children.find(number);
+        if (found == exec.children.end())
             return CUDA_ERROR_INVALID_VALUE;
-        step->what = std::move(what);
+        const child_steps part = exec.list.children[found->second];
+        if (exec.list.compare(part, found->second + 1, other) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+            return CUDA_ERROR_INVALID_VALUE;
+        for (const graph_step& step : other.steps)
+            if (const CUresult wrong = check_step(step))
+                return wrong;
+        exec.list.take(part, other);
         return CUDA_SUCCESS;
     });
 }
 
 // A copy of a step's work into the stream.
 CUresult launch_step(stream& where, const graph_step& step) {
-    if (!step.what)
+    if (!step.what || !step.is_enabled)
         return CUDA_SUCCESS;
     if (step.kind == CU_GRAPH_NODE_TYPE_HOST)
         return submit_host_function(where, step.what->copy());
@@ -117,11 +138,6 @@ CUresult launch_step(stream& where, const graph_step& step) {
 }
 
 } // namespace
-
-bool flatten(const graph& from, std::vector<graph_step>& to) {
-    std::vector<std::size_t> last;
-    return flatten(from, {}, to, last, 0);
-}
 
 KAGEMUSHA_ANSWERED CUresult cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph handle,
                                                         unsigned long long flags) {
@@ -183,7 +199,7 @@ KAGEMUSHA_ANSWERED CUresult cuGraphUpload(CUgraphExec handle, CUstream where) {
 KAGEMUSHA_EXPORT CUresult cuGraphLaunch(CUgraphExec handle, CUstream where) {
     return in_stream(where, [&](stream& in) {
         return of_exec(handle, [&](graph_exec& exec) {
-            for (const graph_step& step : exec.steps)
+            for (const graph_step& step : exec.list.steps)
                 if (const CUresult error = launch_step(in, step))
                     return error;
             return CUDA_SUCCESS;
@@ -197,74 +213,104 @@ KAGEMUSHA_ANSWERED CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph wit
         if (!info)
             return CUDA_ERROR_INVALID_VALUE;
         *info = {CU_GRAPH_EXEC_UPDATE_ERROR, nullptr, nullptr};
-        std::vector<graph_step> steps;
+        flat_graph other;
         {
             const std::lock_guard held(graphs_mutex());
-            const auto* const from = object_of<graph>(the_driver().graphs, with);
-            if (!from || !flatten(*from, steps))
+            const graph* const from = graph_of(with);
+            if (!from || from->is_moved || !other.read(*from))
                 return CUDA_ERROR_INVALID_VALUE;
         }
-        bool same_edges = steps.size() == exec.steps.size(), same_kinds = true;
-        for (std::size_t i = 0; same_edges && i < steps.size(); ++i) {
-            same_edges = steps[i].needs == exec.steps[i].needs;
-            same_kinds = same_kinds && steps[i].kind == exec.steps[i].kind;
-        }
-        info->result = !same_edges   ? CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
-                       : !same_kinds ? CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED
-                                     : CU_GRAPH_EXEC_UPDATE_SUCCESS;
+        info->result = exec.list.compare(exec.list.all(), 0, other);
         if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
             return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+        for (const graph_step& step : other.steps)
+            if (const CUresult error = check_step(step))
+                return error;
         // Nodes are still named by those of the graph that it was instantiated from.
-        for (std::size_t i = 0; i < steps.size(); ++i)
-            exec.steps[i].what = std::move(steps[i].what);
+        exec.list.take(exec.list.all(), other);
         return CUDA_SUCCESS;
+    });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphExecUpdate(CUgraphExec handle, CUgraph with, CUgraphNode* error_node,
+                                              CUgraphExecUpdateResult* result) {
+    CUgraphExecUpdateResultInfo info{};
+    const CUresult error = cuGraphExecUpdate_v2(handle, with, &info);
+    if (error_node)
+        *error_node = info.errorNode;
+    if (result)
+        *result = info.result;
+    return error;
+}
+
+// ---- other parameters for one node
+
+KAGEMUSHA_ANSWERED CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                                              const CUDA_KERNEL_NODE_PARAMS* params) {
+    return set_step(exec, node, CU_GRAPH_NODE_TYPE_KERNEL,
+                    [&](CUresult& error) { return kernel_node(params, true, error); });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                           const CUDA_KERNEL_NODE_PARAMS* params) {
+    return set_step(exec, node, CU_GRAPH_NODE_TYPE_KERNEL,
+                    [&](CUresult& error) { return kernel_node(params, false, error); });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                           const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
+    return set_step(exec, node, CU_GRAPH_NODE_TYPE_MEMSET,
+                    [&](CUresult& error) { return set_node(params, error); });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                           const CUDA_MEMCPY3D* params, CUcontext) {
+    return set_step(exec, node, CU_GRAPH_NODE_TYPE_MEMCPY,
+                    [&](CUresult& error) { return copy_node(params, error); });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                         const CUDA_HOST_NODE_PARAMS* params) {
+    return set_step(exec, node, CU_GRAPH_NODE_TYPE_HOST,
+                    [&](CUresult& error) { return host_node(params, error); });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                               CUgraph child) {
+    return set_child(exec, node, child);
+}
+
+KAGEMUSHA_ANSWERED CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                     CUgraphNodeParams* params) {
+    return guarded([&] {
+        const CUresult error = check_node(params);
+        if (error)
+            return error;
+        if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
+            return set_child(exec, node, params->graph.graph);
+        return set_step(exec, node, params->type,
+                        [&](CUresult& reason) { return described_node(*params, reason); });
     });
 }
 
 namespace {
 
-CUresult set_kernel_step(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params,
-                         bool whole) {
-    return guarded([&] {
-        CUresult error = CUDA_SUCCESS;
-        auto made = kernel_node(params, whole, error);
-        return error ? error : set_step(exec, node, CU_GRAPH_NODE_TYPE_KERNEL, std::move(made));
-    });
+// Those that can be taken out of launches and put back.
+bool can_be_disabled(const graph_step& step) {
+    return step.kind == CU_GRAPH_NODE_TYPE_KERNEL || step.kind == CU_GRAPH_NODE_TYPE_MEMSET ||
+           step.kind == CU_GRAPH_NODE_TYPE_MEMCPY;
 }
 
 } // namespace
 
-KAGEMUSHA_ANSWERED CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
-                                                              const CUDA_KERNEL_NODE_PARAMS* params) {
-    return set_kernel_step(exec, node, params, true);
-}
-KAGEMUSHA_ANSWERED CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                                           const CUDA_KERNEL_NODE_PARAMS* params) {
-    return set_kernel_step(exec, node, params, false);
-}
-KAGEMUSHA_ANSWERED CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                                           const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
-    return guarded([&] {
-        CUresult error = CUDA_SUCCESS;
-        auto made = set_node(params, error);
-        return error ? error : set_step(exec, node, CU_GRAPH_NODE_TYPE_MEMSET, std::move(made));
-    });
-}
-KAGEMUSHA_ANSWERED CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                                           const CUDA_MEMCPY3D* params, CUcontext) {
-    return guarded([&] {
-        CUresult error = CUDA_SUCCESS;
-        auto made = copy_node(params, error);
-        return error ? error : set_step(exec, node, CU_GRAPH_NODE_TYPE_MEMCPY, std::move(made));
-    });
-}
-KAGEMUSHA_ANSWERED CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                                         const CUDA_HOST_NODE_PARAMS* params) {
-    return guarded([&] {
-        if (!params || !params->fn)
+KAGEMUSHA_ANSWERED CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled) {
+    return of_step(exec, node, [&](graph_step& step) {
+        if (!can_be_disabled(step))
             return CUDA_ERROR_INVALID_VALUE;
-        return set_step(exec, node, CU_GRAPH_NODE_TYPE_HOST,
-                        std::make_unique<host_work>(params->fn, params->userData));
+        step.is_enabled = enabled != 0;
+        return CUDA_SUCCESS;
+    });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int* enabled) {
+    return of_step(exec, node, [&](const graph_step& step) {
+        if (!enabled || !can_be_disabled(step))
+            return CUDA_ERROR_INVALID_VALUE;
+        *enabled = step.is_enabled ? 1 : 0;
+        return CUDA_SUCCESS;
     });
 }
 

@@ -5,6 +5,8 @@
 
 #include "driver.hpp"
 
+#include <map>
+
 namespace kagemusha::cuda {
 
 // The grid of a launch, and what else it asks for.
@@ -23,6 +25,11 @@ struct kernel_work final : work {
     CUgraphNodeType kind() const override { return CU_GRAPH_NODE_TYPE_KERNEL; }
     CUresult run(stream& where) override;
     std::unique_ptr<work> copy() const override { return std::make_unique<kernel_work>(*this); }
+
+    // What a node keeps when it is given other parameters.
+    void keep_attributes(const kernel_work& before);
+    // An error, if it cannot be launched as it is.
+    CUresult check() const;
 
     const function* called;
     launch_shape shape;
@@ -95,6 +102,12 @@ struct wait_work final : work {
 std::unique_ptr<work> kernel_node(const CUDA_KERNEL_NODE_PARAMS* params, bool whole, CUresult& error);
 std::unique_ptr<work> set_node(const CUDA_MEMSET_NODE_PARAMS* params, CUresult& error);
 std::unique_ptr<work> copy_node(const CUDA_MEMCPY3D* params, CUresult& error);
+std::unique_ptr<work> host_node(const CUDA_HOST_NODE_PARAMS* params, CUresult& error);
+std::unique_ptr<work> record_node(CUevent recorded, CUresult& error);
+std::unique_ptr<work> wait_node(CUevent awaited, CUresult& error);
+// A node of any kind but GRAPH, whose parameters were checked; null without an error: EMPTY.
+CUresult check_node(const CUgraphNodeParams* params);
+std::unique_ptr<work> described_node(const CUgraphNodeParams& params, CUresult& error);
 // False if it is no copy.
 bool report_copy_node(const work* what, CUDA_MEMCPY3D& params);
 // False if it is no launch.

@@ -195,6 +195,14 @@ static_assert(sizeof(CUlaunchConfig) == 56 && offsetof(CUlaunchConfig, hStream) 
 static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == 72 && offsetof(CUDA_KERNEL_NODE_PARAMS, kernelParams) == 40);
 static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40 && sizeof(CUDA_HOST_NODE_PARAMS) == 16);
 static_assert(sizeof(CUgraphEdgeData) == 8 && sizeof(CUgraphExecUpdateResultInfo) == 24);
+static_assert(sizeof(CUgraphNodeParams) == 256 && offsetof(CUgraphNodeParams, reserved0) == 4);
+static_assert(offsetof(CUgraphNodeParams, kernel) == 16 && offsetof(CUgraphNodeParams, reserved2) == 248);
+static_assert(sizeof(CUDA_MEMCPY_NODE_PARAMS) == 216 && offsetof(CUDA_MEMCPY_NODE_PARAMS, copyCtx) == 8 &&
+              offsetof(CUDA_MEMCPY_NODE_PARAMS, copyParams) == 16);
+static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS_v2) == 48 && offsetof(CUDA_MEMSET_NODE_PARAMS_v2, ctx) == 40);
+static_assert(sizeof(CUDA_CHILD_GRAPH_NODE_PARAMS) == 16 &&
+              offsetof(CUDA_CHILD_GRAPH_NODE_PARAMS, ownership) == 8);
+static_assert(sizeof(CUDA_EVENT_RECORD_NODE_PARAMS) == 8 && sizeof(CUDA_EVENT_WAIT_NODE_PARAMS) == 8);
 static_assert(sizeof(CUDA_MEMCPY3D) == 200 && offsetof(CUDA_MEMCPY3D, Depth) == 192);
 
 TEST(CudaHeader, EachResultHasANumberANameAndASentenceOfItsOwn) {

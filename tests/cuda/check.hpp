@@ -129,6 +129,17 @@ namespace check {
 
 // The part `graphs` needs these too.
 #define CHECK_GRAPH_FUNCTIONS(X)                                                                             \
+    X(cuStreamBeginCaptureToGraph)                                                                           \
+    X(cuGraphAddNode)                                                                                        \
+    X(cuGraphAddNode_v2)                                                                                     \
+    X(cuGraphNodeSetParams)                                                                                  \
+    X(cuGraphExecNodeSetParams)                                                                              \
+    X(cuGraphExecChildGraphNodeSetParams)                                                                    \
+    X(cuGraphNodeSetEnabled)                                                                                 \
+    X(cuGraphNodeGetEnabled)                                                                                 \
+    X(cuGraphDestroyNode)                                                                                    \
+    X(cuGraphChildGraphNodeGetGraph)                                                                         \
+    X(cuGraphNodeGetDependentNodes)                                                                          \
     X(cuStreamBeginCapture_v2)                                                                               \
     X(cuStreamEndCapture)                                                                                    \
     X(cuStreamIsCapturing)                                                                                   \
@@ -199,6 +210,7 @@ void more_memory();
 void pinned();
 void order();
 void graphs();
+void graph_nodes();
 void boxes();
 void arrays();
 void links();
@@ -207,5 +219,7 @@ void prints();
 void fault_assert();
 void fault_trap();
 void fault_address();
+// The same: what the reference leaves undefined, and this project does not.
+void graph_abuse();
 
 } // namespace check

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Functions of the program in the order of streams; capture and graphs.
-#include "check.hpp"
-#include "check_source.hpp"
+#include "check_graph.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -12,78 +11,9 @@ namespace check {
 
 namespace {
 
-constexpr std::uint32_t count = 3000;
-
-std::vector<std::uint32_t> read(CUdeviceptr from) {
-    std::vector<std::uint32_t> made(count);
-    NEED(cuMemcpyDtoH_v2(made.data(), from, count * 4));
-    return made;
-}
-
-struct gate {
-    std::atomic<bool> open{false}, passed{false};
-};
-
-void wait_at(void* data) {
-    auto& at = *static_cast<gate*>(data);
-    at.open.wait(false);
-    at.passed = true;
-}
-
-std::vector<CUgraphNode> nodes_of(CUgraph graph) {
-    std::size_t number = 0;
-    NEED(cuGraphGetNodes(graph, nullptr, &number));
-    std::vector<CUgraphNode> nodes(number);
-    if (number > 0)
-        NEED(cuGraphGetNodes(graph, nodes.data(), &number));
-    return nodes;
-}
-
-CUgraphNode node_of(CUgraph graph, CUgraphNodeType wanted) {
-    for (CUgraphNode node : nodes_of(graph)) {
-        CUgraphNodeType type{};
-        NEED(cuGraphNodeGetType(node, &type));
-        if (type == wanted)
-            return node;
-    }
-    return nullptr;
-}
-
-struct bench {
-    CUstream one = nullptr, other = nullptr;
-    CUevent fork = nullptr, join = nullptr;
-    CUdeviceptr memory = 0;
-    CUmodule module = nullptr;
-    CUfunction bump = nullptr;
-    std::uint32_t n = count;
-
-    bench() {
-        NEED(cuStreamCreate(&one, CU_STREAM_NON_BLOCKING));
-        NEED(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-        NEED(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
-        NEED(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
-        NEED(cuMemAlloc_v2(&memory, count * 4));
-        NEED(cuModuleLoadData(&module, bump_source));
-        NEED(cuModuleGetFunction(&bump, module, "bump"));
-    }
-    ~bench() {
-        NEED(cuModuleUnload(module));
-        NEED(cuMemFree_v2(memory));
-        NEED(cuEventDestroy_v2(fork));
-        NEED(cuEventDestroy_v2(join));
-        NEED(cuStreamDestroy_v2(one));
-        NEED(cuStreamDestroy_v2(other));
-    }
-    void add(std::uint32_t by, CUstream where) { add(memory, by, where); }
-    void add(CUdeviceptr to, std::uint32_t by, CUstream where) {
-        void* parameters[] = {&to, &n, &by};
-        NEED(cuLaunchKernel(bump, 24, 1, 1, 128, 1, 1, 0, where, parameters, nullptr));
-    }
-};
-
 // Each launch of a graph sees what the program has stored by then, its own function in the middle too.
 void with_pinned_memory() {
-    bench b;
+    graph_bench b;
     CUgraph graph = nullptr;
     CUgraphExec exec = nullptr;
     void* made = nullptr;
@@ -117,7 +47,7 @@ void with_pinned_memory() {
 }
 
 void captured() {
-    bench b;
+    graph_bench b;
     CUgraph graph = nullptr;
     CUgraphExec exec = nullptr;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -181,7 +111,7 @@ void captured() {
 }
 
 void refused() {
-    bench b;
+    graph_bench b;
     CUgraph graph = nullptr;
     NEED(cuStreamBeginCapture_v2(b.one, CU_STREAM_CAPTURE_MODE_RELAXED));
     b.add(1, b.one);
@@ -202,7 +132,7 @@ void refused() {
 }
 
 void built() {
-    bench b;
+    graph_bench b;
     CUgraph graph = nullptr, inner = nullptr;
     CUgraphNode set = nullptr, add = nullptr, call = nullptr, nothing = nullptr, child = nullptr;
     CUgraphExec exec = nullptr;

@@ -47,11 +47,12 @@ struct check_part {
     const char* name;
     void (*run)();
 };
-constexpr check_part faults[] = {{"assert", fault_assert}, {"trap", fault_trap}, {"address", fault_address}};
+constexpr check_part faults[] = {
+    {"assert", fault_assert}, {"trap", fault_trap}, {"address", fault_address}, {"graph-abuse", graph_abuse}};
 
 static bool run(const check_part& part) {
     const int before = failures;
-    if (part.run == graphs)
+    if (part.run == graphs || part.run == graph_nodes || part.run == graph_abuse)
         EXPECT(has_graphs());
     if (failures == before)
         part.run();
@@ -75,12 +76,24 @@ int main(int count, char** arguments) {
         for (const check_part& fault : faults)
             if (std::strcmp(arguments[2], fault.name) == 0)
                 return run(fault) ? 0 : 1;
-    const check_part parts[] = {{"devices", devices}, {"memory", memory},     {"streams", streams},
-                                {"errors", errors},   {"names", names},       {"kernels", kernels},
-                                {"boxes", boxes},     {"arrays", arrays},     {"links", links},
-                                {"prints", prints},   {"launches", launches}, {"more-memory", more_memory},
-                                {"order", order},     {"graphs", graphs},     {"tensor-maps", tensor_maps},
-                                {"tables", tables},   {"pinned", pinned}};
+    const check_part parts[] = {{"devices", devices},
+                                {"memory", memory},
+                                {"streams", streams},
+                                {"errors", errors},
+                                {"names", names},
+                                {"kernels", kernels},
+                                {"boxes", boxes},
+                                {"arrays", arrays},
+                                {"links", links},
+                                {"prints", prints},
+                                {"launches", launches},
+                                {"more-memory", more_memory},
+                                {"order", order},
+                                {"graphs", graphs},
+                                {"graph-nodes", graph_nodes},
+                                {"tensor-maps", tensor_maps},
+                                {"tables", tables},
+                                {"pinned", pinned}};
     int ran = 0;
     for (const check_part& part : parts) {
         bool wanted = count < 3;
