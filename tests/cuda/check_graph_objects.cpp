@@ -224,12 +224,15 @@ struct owned {
     std::mutex mutex;
     std::condition_variable changed;
     int ended = 0;
+    const gate* behind = nullptr; // what has to be passed before
+    bool is_early = false;
     CUuserObject handle = nullptr;
 
     owned() {
         const auto end = [](void* data) {
             auto& self = *static_cast<owned*>(data);
             const std::lock_guard held(self.mutex);
+            self.is_early = self.behind && !self.behind->passed;
             ++self.ended;
             self.changed.notify_all();
         };
@@ -279,6 +282,7 @@ void user_objects() {
     // A launch that is under way keeps it.
     owned used;
     gate at;
+    used.behind = &at;
     NEED(cuGraphCreate(&graph, 0));
     add_kernel(b, graph, {}, 1);
     NEED(cuGraphRetainUserObject(graph, used.handle, 1, CU_GRAPH_USER_OBJECT_MOVE));
@@ -291,7 +295,7 @@ void user_objects() {
     at.open = true;
     at.open.notify_all();
     NEED(cuStreamSynchronize(b.one));
-    EXPECT(used.ends());
+    EXPECT(used.ends() && !used.is_early);
     CUuserObject none = nullptr;
     EXPECT(cu.cuUserObjectCreate(&none, nullptr, [](void*) {}, 1, 0) != CUDA_SUCCESS); // flags
     EXPECT(cu.cuUserObjectCreate(
