@@ -174,7 +174,7 @@ void forget_in_captures(stream& dead) {
     of.is_invalid = true;
     if (of.origin == &dead) {
         const std::lock_guard held(graphs_mutex());
-        take(*dead.owner, of);
+        take(*dead.owner, of).reset();
     } else
         of.joined.erase(&dead);
 }
