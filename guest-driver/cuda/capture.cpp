@@ -114,6 +114,17 @@ CUresult refuse_capture(stream& where) {
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+bool hold_in_capture(stream& where, const user_references& what) {
+    if (where.owner->detours.load(std::memory_order_acquire) == 0)
+        return false;
+    const std::lock_guard held(where.owner->detour_mutex);
+    if (!where.captures)
+        return false;
+    const std::lock_guard graphs(graphs_mutex());
+    where.captures->into->held.add(what);
+    return true;
+}
+
 CUresult refuse_captures(context& where) {
     if (where.detours.load(std::memory_order_acquire) == 0)
         return CUDA_SUCCESS;
@@ -163,7 +174,7 @@ void forget_in_captures(stream& dead) {
     of.is_invalid = true;
     if (of.origin == &dead) {
         const std::lock_guard held(graphs_mutex());
-        take(*dead.owner, of);
+        take(*dead.owner, of).reset();
     } else
         of.joined.erase(&dead);
 }

@@ -31,6 +31,10 @@ CUresult capture_work(stream& where, std::unique_ptr<work>& what, bool& taken);
 // A call that no graph can contain: an error, if the stream captures.
 CUresult refuse_capture(stream& where);
 
+// Something instantiated goes into the graph of a stream that captures, with what it needs. False: it does not.
+// Takes the mutex itself.
+bool hold_in_capture(stream& where, const user_references& what);
+
 // A call that waits for all streams of a context. Takes the mutex itself.
 CUresult refuse_captures(context& where);
 

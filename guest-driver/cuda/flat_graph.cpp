@@ -3,6 +3,8 @@
 // Graphs as lists of work: how one is read, and whether another can take its place.
 #include "graph.hpp"
 
+#include "driver.hpp"
+
 #include <unordered_set>
 
 namespace kagemusha::cuda {

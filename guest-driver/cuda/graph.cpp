@@ -77,8 +77,16 @@ unsigned graph::depth() const {
     return owner ? owner->in->depth() + 1 : 1;
 }
 
+void graph::share(user_references& with) const {
+    with.add(held);
+    for (const auto& node : nodes)
+        if (node->child)
+            node->child->share(with);
+}
+
 std::unique_ptr<graph> graph::clone() const {
     auto made = std::make_unique<graph>();
+    made->held.add(held);
     std::map<const graph_node*, graph_node*> twin;
     for (const auto& one : nodes) {
         graph_node* const copy = one->child
@@ -206,19 +214,40 @@ KAGEMUSHA_ANSWERED CUresult cuGraphGetRootNodes(CUgraph handle, CUgraphNode* out
     });
 }
 
-KAGEMUSHA_ANSWERED CUresult cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode* out, size_t* count) {
-    return of_node(handle, [&](const graph_node& one) { return give(one.needs, out, count); });
+namespace {
+
+// With what an edge is, where the program asks: each is a plain one.
+CUresult give_edges(const std::vector<graph_node*>& list, CUgraphNode* out, CUgraphEdgeData* edges,
+                    std::size_t* count) {
+    const CUresult error = give(list, out, count);
+    if (!error && out && edges)
+        std::fill_n(edges, *count, CUgraphEdgeData{});
+    return error;
 }
 
-KAGEMUSHA_ANSWERED CUresult cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode* out,
-                                                         size_t* count) {
+} // namespace
+
+KAGEMUSHA_ANSWERED CUresult cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode* out,
+                                                          CUgraphEdgeData* edges, size_t* count) {
+    return of_node(handle, [&](const graph_node& one) { return give_edges(one.needs, out, edges, count); });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode* out, size_t* count) {
+    return cuGraphNodeGetDependencies_v2(handle, out, nullptr, count);
+}
+
+KAGEMUSHA_ANSWERED CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNode* out,
+                                                            CUgraphEdgeData* edges, size_t* count) {
     return of_node(handle, [&](const graph_node& one) {
         std::vector<graph_node*> behind;
         for (const auto& node : one.in->nodes)
             if (std::find(node->needs.begin(), node->needs.end(), &one) != node->needs.end())
                 behind.push_back(node.get());
-        return give(behind, out, count);
+        return give_edges(behind, out, edges, count);
     });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode* out,
+                                                         size_t* count) {
+    return cuGraphNodeGetDependentNodes_v2(handle, out, nullptr, count);
 }
 
 KAGEMUSHA_ANSWERED CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to,
@@ -246,11 +275,14 @@ KAGEMUSHA_ANSWERED CUresult cuGraphGetEdges(CUgraph handle, CUgraphNode* from, C
     return cuGraphGetEdges_v2(handle, from, to, nullptr, count);
 }
 
-KAGEMUSHA_ANSWERED CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from,
-                                                   const CUgraphNode* to, size_t count) {
+KAGEMUSHA_ANSWERED CUresult cuGraphAddDependencies_v2(CUgraph handle, const CUgraphNode* from,
+                                                      const CUgraphNode* to, const CUgraphEdgeData* edges,
+                                                      size_t count) {
     return of_graph(handle, [&](graph& one) {
         if (count > 0 && (!from || !to))
             return CUDA_ERROR_INVALID_VALUE;
+        if (!are_plain(edges, count))
+            return CUDA_ERROR_NOT_SUPPORTED;
         for (std::size_t i = 0; i < count; ++i) {
             graph_node *const before = node_of(from[i]), *const behind = node_of(to[i]);
             if (!one.contains(before) || !one.contains(behind) || before == behind ||
@@ -261,11 +293,18 @@ KAGEMUSHA_ANSWERED CUresult cuGraphAddDependencies(CUgraph handle, const CUgraph
         return CUDA_SUCCESS;
     });
 }
+KAGEMUSHA_ANSWERED CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from,
+                                                   const CUgraphNode* to, size_t count) {
+    return cuGraphAddDependencies_v2(handle, from, to, nullptr, count);
+}
 
-KAGEMUSHA_ANSWERED CUresult cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode* from,
-                                                      const CUgraphNode* to, size_t count) {
+KAGEMUSHA_ANSWERED CUresult cuGraphRemoveDependencies_v2(CUgraph handle, const CUgraphNode* from,
+                                                         const CUgraphNode* to, const CUgraphEdgeData* edges,
+                                                         size_t count) {
     return of_graph(handle, [&](graph& one) {
         if (count > 0 && (!from || !to))
+            return CUDA_ERROR_INVALID_VALUE;
+        if (!are_plain(edges, count)) // there is no such edge
             return CUDA_ERROR_INVALID_VALUE;
         for (std::size_t i = 0; i < count; ++i) {
             graph_node* const behind = node_of(to[i]);
@@ -274,6 +313,10 @@ KAGEMUSHA_ANSWERED CUresult cuGraphRemoveDependencies(CUgraph handle, const CUgr
         }
         return CUDA_SUCCESS;
     });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode* from,
+                                                      const CUgraphNode* to, size_t count) {
+    return cuGraphRemoveDependencies_v2(handle, from, to, nullptr, count);
 }
 
 } // namespace kagemusha::cuda

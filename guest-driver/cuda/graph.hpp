@@ -5,6 +5,7 @@
 // permits, and the wire has nothing new.
 #pragma once
 
+#include "user_object.hpp"
 #include "work.hpp"
 
 #include <cstdint>
@@ -36,6 +37,7 @@ struct graph {
     std::vector<std::unique_ptr<graph_node>> nodes; // in the order in which they were made
     graph_node* owner = nullptr;                    // it is the child of this node
     bool is_moved = false;                          // it was a graph of the program before
+    user_references held;                           // of the program's objects
     bool is_captured = false;                       // a capture goes on in it, and knows its nodes
 
     graph();
@@ -54,6 +56,8 @@ struct graph {
     // So many graphs, each in the other: it and its children, and those that it is a child of.
     unsigned height() const;
     unsigned depth() const;
+    // The references of it and of its children, for something else that needs them.
+    void share(user_references& with) const;
 };
 
 std::mutex& graphs_mutex();
@@ -96,6 +100,7 @@ struct graph_exec {
     flat_graph list;
     // By the numbers of the nodes of the graph that it was instantiated from.
     std::unordered_map<std::uint64_t, std::size_t> steps, children;
+    std::shared_ptr<const user_references> held; // never null
     cuuint64_t flags = 0;
 };
 

@@ -3,6 +3,7 @@
 // Graphs that can be launched.
 #include "graph.hpp"
 
+#include "capture.hpp"
 #include "driver.hpp"
 #include "graph_calls.hpp"
 #include "node_work.hpp"
@@ -23,6 +24,13 @@ CUresult of_exec(CUgraphExec handle, Body&& body) noexcept {
         const std::lock_guard held(one->mutex);
         return body(*one);
     });
+}
+
+// Those that a graph has, for what is made of it.
+std::shared_ptr<user_references> references_of(const graph& from) {
+    auto made = std::make_shared<user_references>();
+    from.share(*made);
+    return made;
 }
 
 // A launch with attributes that do not fit to its grid.
@@ -47,6 +55,7 @@ CUresult instantiate(CUgraphExec* out, CUgraph handle, cuuint64_t flags) {
             const graph* const from = graph_of(handle);
             if (!from || from->is_moved || from->is_in_use() || !made->list.read(*from))
                 return CUDA_ERROR_INVALID_VALUE;
+            made->held = references_of(*from);
         }
         for (std::size_t i = 0; i < made->list.steps.size(); ++i) {
             const graph_step& step = made->list.steps[i];
@@ -103,10 +112,14 @@ CUresult set_step(CUgraphExec handle, CUgraphNode node, CUgraphNodeType kind, Ma
 CUresult set_child(CUgraphExec handle, CUgraphNode node, CUgraph with) {
     std::uint64_t number = 0;
     flat_graph other;
+    std::shared_ptr<user_references> held;
     const CUresult error = of_node(node, [&](const graph_node& named) {
         const graph* const from = graph_of(with);
         number = named.number;
-        return from && other.read(*from) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        if (!from || !other.read(*from))
+            return CUDA_ERROR_INVALID_VALUE;
+        held = references_of(*from);
+        return CUDA_SUCCESS;
     });
     if (error)
         return error;
@@ -120,6 +133,8 @@ CUresult set_child(CUgraphExec handle, CUgraphNode node, CUgraph with) {
         for (const graph_step& step : other.steps)
             if (const CUresult wrong = check_step(step))
                 return wrong;
+        held->add(*exec.held); // those of the child before, too: nobody knows which they were
+        exec.held = std::move(held);
         exec.list.take(part, other);
         return CUDA_SUCCESS;
     });
@@ -199,10 +214,14 @@ KAGEMUSHA_ANSWERED CUresult cuGraphUpload(CUgraphExec handle, CUstream where) {
 KAGEMUSHA_EXPORT CUresult cuGraphLaunch(CUgraphExec handle, CUstream where) {
     return in_stream(where, [&](stream& in) {
         return of_exec(handle, [&](graph_exec& exec) {
+            CUresult error = CUDA_SUCCESS;
             for (const graph_step& step : exec.list.steps)
-                if (const CUresult error = launch_step(in, step))
-                    return error;
-            return CUDA_SUCCESS;
+                if ((error = launch_step(in, step)))
+                    break;
+            if (exec.held->empty() || hold_in_capture(in, *exec.held))
+                return error;
+            const CUresult unheld = submit(in, hold_work(exec.held));
+            return error ? error : unheld;
         });
     });
 }
@@ -214,11 +233,13 @@ KAGEMUSHA_ANSWERED CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph wit
             return CUDA_ERROR_INVALID_VALUE;
         *info = {CU_GRAPH_EXEC_UPDATE_ERROR, nullptr, nullptr};
         flat_graph other;
+        std::shared_ptr<user_references> references;
         {
             const std::lock_guard held(graphs_mutex());
             const graph* const from = graph_of(with);
             if (!from || from->is_moved || !other.read(*from))
                 return CUDA_ERROR_INVALID_VALUE;
+            references = references_of(*from);
         }
         info->result = exec.list.compare(exec.list.all(), 0, other);
         if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
@@ -228,6 +249,7 @@ KAGEMUSHA_ANSWERED CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph wit
                 return error;
         // Nodes are still named by those of the graph that it was instantiated from.
         exec.list.take(exec.list.all(), other);
+        exec.held = std::move(references);
         return CUDA_SUCCESS;
     });
 }
@@ -268,6 +290,16 @@ KAGEMUSHA_ANSWERED CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgra
                                                          const CUDA_HOST_NODE_PARAMS* params) {
     return set_step(exec, node, CU_GRAPH_NODE_TYPE_HOST,
                     [&](CUresult& error) { return host_node(params, error); });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node,
+                                                               CUevent recorded) {
+    return set_step(exec, node, CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+                    [&](CUresult& error) { return record_node(recorded, error); });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node,
+                                                             CUevent awaited) {
+    return set_step(exec, node, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+                    [&](CUresult& error) { return wait_node(awaited, error); });
 }
 KAGEMUSHA_ANSWERED CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                                                CUgraph child) {

@@ -287,6 +287,36 @@ KAGEMUSHA_ANSWERED CUresult cuGraphHostNodeSetParams(CUgraphNode handle,
                     [&](CUresult& error) { return host_node(params, error); });
 }
 
+namespace {
+
+template <class Work>
+CUresult get_event(CUgraphNode handle, event* Work::* which, CUevent* out) {
+    return of_node(handle, [&](const graph_node& node) {
+        const auto* const one = work_of<Work>(node);
+        if (!out || !one)
+            return CUDA_ERROR_INVALID_VALUE;
+        *out = reinterpret_cast<CUevent>(one->*which);
+        return CUDA_SUCCESS;
+    });
+}
+
+} // namespace
+
+KAGEMUSHA_ANSWERED CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode handle, CUevent* out) {
+    return get_event(handle, &record_work::recorded, out);
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode handle, CUevent recorded) {
+    return set_made(handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+                    [&](CUresult& error) { return record_node(recorded, error); });
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode handle, CUevent* out) {
+    return get_event(handle, &wait_work::awaited, out);
+}
+KAGEMUSHA_ANSWERED CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode handle, CUevent awaited) {
+    return set_made(handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+                    [&](CUresult& error) { return wait_node(awaited, error); });
+}
+
 // ---- one function for all kinds
 
 KAGEMUSHA_ANSWERED CUresult cuGraphAddNode_v2(CUgraphNode* out, CUgraph to, const CUgraphNode* needs,

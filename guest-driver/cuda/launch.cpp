@@ -239,11 +239,6 @@ CUresult kernel_work::run(stream& where) {
     return send_launch(where, *called, shape, given);
 }
 
-void kernel_work::keep_attributes(const kernel_work& before) {
-    shape.cooperative = before.shape.cooperative;
-    std::copy(before.shape.cluster, before.shape.cluster + 3, shape.cluster);
-}
-
 CUresult kernel_work::check() const {
     return the_driver().functions.has(called) ? check_shape(*called, shape) : CUDA_SUCCESS; // run() says it
 }

@@ -33,8 +33,9 @@ struct kernel_work final : work {
 
     const function* called;
     launch_shape shape;
-    std::vector<std::byte> block;        // all parameters, at their offsets
-    mutable std::vector<void*> pointers; // to them, for a program that asks
+    std::map<CUlaunchAttributeID, CUlaunchAttributeValue> hints; // a program gets them back
+    std::vector<std::byte> block;                                // all parameters, at their offsets
+    mutable std::vector<void*> pointers;                         // to them, for a program that asks
 };
 
 // cuMemcpy and its relatives, of linear memory.

@@ -129,6 +129,30 @@ namespace check {
 
 // The part `graphs` needs these too.
 #define CHECK_GRAPH_FUNCTIONS(X)                                                                             \
+    X(cuGraphAddDependencies_v2)                                                                             \
+    X(cuGraphRemoveDependencies_v2)                                                                          \
+    X(cuGraphNodeGetDependencies_v2)                                                                         \
+    X(cuGraphNodeGetDependentNodes_v2)                                                                       \
+    X(cuStreamUpdateCaptureDependencies_v2)                                                                  \
+    X(cuGraphKernelNodeSetAttribute)                                                                         \
+    X(cuGraphKernelNodeGetAttribute)                                                                         \
+    X(cuGraphKernelNodeCopyAttributes)                                                                       \
+    X(cuGraphKernelNodeSetParams_v2)                                                                         \
+    X(cuGraphAddEventRecordNode)                                                                             \
+    X(cuGraphAddEventWaitNode)                                                                               \
+    X(cuGraphEventRecordNodeGetEvent)                                                                        \
+    X(cuGraphEventRecordNodeSetEvent)                                                                        \
+    X(cuGraphEventWaitNodeGetEvent)                                                                          \
+    X(cuGraphEventWaitNodeSetEvent)                                                                          \
+    X(cuGraphExecEventRecordNodeSetEvent)                                                                    \
+    X(cuGraphExecEventWaitNodeSetEvent)                                                                      \
+    X(cuGraphExecUpdate)                                                                                     \
+    X(cuGraphDebugDotPrint)                                                                                  \
+    X(cuUserObjectCreate)                                                                                    \
+    X(cuUserObjectRetain)                                                                                    \
+    X(cuUserObjectRelease)                                                                                   \
+    X(cuGraphRetainUserObject)                                                                               \
+    X(cuGraphReleaseUserObject)                                                                              \
     X(cuStreamBeginCaptureToGraph)                                                                           \
     X(cuGraphAddNode)                                                                                        \
     X(cuGraphAddNode_v2)                                                                                     \
@@ -211,6 +235,7 @@ void pinned();
 void order();
 void graphs();
 void graph_nodes();
+void graph_objects();
 void boxes();
 void arrays();
 void links();

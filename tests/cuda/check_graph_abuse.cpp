@@ -215,6 +215,32 @@ void unknown_parameters() {
         cuStreamBeginCaptureToGraph(b.one, graph, &before, &early, 1, CU_STREAM_CAPTURE_MODE_RELAXED),
         CUDA_ERROR_NOT_SUPPORTED);
     EXPECT(nodes_of(graph).size() == 1);
+    const CUgraphNode second = empty_node(graph);
+    EXPECT_RESULT(cuGraphAddDependencies_v2(graph, &before, &second, &early, 1), CUDA_ERROR_NOT_SUPPORTED);
+    std::size_t edges = 1;
+    NEED(cuGraphGetEdges(graph, nullptr, nullptr, &edges));
+    EXPECT(edges == 0);
+    CUlaunchAttributeValue value{};
+    EXPECT_ERROR(cuGraphKernelNodeSetAttribute(second, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value)); // no kernel
+    EXPECT_ERROR(cuGraphKernelNodeCopyAttributes(second, before));
+    NEED(cuGraphDestroy(graph));
+    EXPECT_ERROR(cuGraphDebugDotPrint(graph, "/dev/null", 0));
+}
+
+// References that are not there.
+void released_too_often() {
+    const CUgraph graph = made_graph();
+    CUuserObject object = nullptr;
+    NEED(cuUserObjectCreate(&object, nullptr, [](void*) {}, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    EXPECT_ERROR(cuUserObjectRelease(object, 2));
+    EXPECT_ERROR(cuUserObjectRetain(object, 0));
+    EXPECT_ERROR(cuUserObjectRetain(object, 0x80000000U));
+    EXPECT_ERROR(cuGraphReleaseUserObject(graph, object, 1));
+    EXPECT_ERROR(cuGraphRetainUserObject(graph, object, 2, CU_GRAPH_USER_OBJECT_MOVE));
+    EXPECT_ERROR(cuGraphRetainUserObject(graph, object, 1, 2));
+    NEED(cuUserObjectRelease(object, 1));
+    EXPECT_ERROR(cuUserObjectRelease(object, 1));
+    EXPECT_ERROR(cuGraphRetainUserObject(graph, object, 1, 0));
     NEED(cuGraphDestroy(graph));
 }
 
@@ -262,6 +288,7 @@ void graph_abuse() {
     wrong_handles();
     unknown_parameters();
     moved_wrongly();
+    released_too_often();
 }
 
 } // namespace check

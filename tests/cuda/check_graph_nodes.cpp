@@ -273,6 +273,17 @@ void exchanged() {
     EXPECT(launched(b, exec) == all(1 + 25 + 205 + 1005));
     EXPECT(cu.cuGraphExecChildGraphNodeSetParams(exec, child, longer) != CUDA_SUCCESS);
     EXPECT(cu.cuGraphExecChildGraphNodeSetParams(exec, sum, again) != CUDA_SUCCESS);
+    // As many nodes in another order, and as many of other kinds.
+    CUgraph apart = nullptr, mixed = nullptr;
+    NEED(cuGraphCreate(&apart, 0));
+    NEED(cuGraphCreate(&mixed, 0));
+    add(apart, {}, thousand.params);
+    add(apart, {}, thousand.params);
+    add(mixed, {add(mixed, {}, thousand.params)}, to_set(b.memory, 3));
+    for (CUgraph wrong : {apart, mixed}) {
+        EXPECT(cu.cuGraphExecChildGraphNodeSetParams(exec, child, wrong) != CUDA_SUCCESS);
+        NEED(cuGraphDestroy(wrong));
+    }
     EXPECT(launched(b, exec) == all(1 + 25 + 205 + 1005));
     // The same by the function for all kinds; and for the others.
     CUgraphNodeParams params = to_graph(traced, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);

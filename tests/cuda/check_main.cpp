@@ -52,7 +52,7 @@ constexpr check_part faults[] = {
 
 static bool run(const check_part& part) {
     const int before = failures;
-    if (part.run == graphs || part.run == graph_nodes || part.run == graph_abuse)
+    if (part.run == graphs || part.run == graph_nodes || part.run == graph_objects || part.run == graph_abuse)
         EXPECT(has_graphs());
     if (failures == before)
         part.run();
@@ -91,6 +91,7 @@ int main(int count, char** arguments) {
                                 {"order", order},
                                 {"graphs", graphs},
                                 {"graph-nodes", graph_nodes},
+                                {"graph-objects", graph_objects},
                                 {"tensor-maps", tensor_maps},
                                 {"tables", tables},
                                 {"pinned", pinned}};
