@@ -3,14 +3,13 @@
 // See state_folder.hpp.
 #include "control/daemon/state_folder.hpp"
 
-#include "control/base/installation.hpp"
 #include "control/cluster/declaration.hpp"
+#include "control/vm/kept_files.hpp"
 #include "control/vm/vm_registry.hpp"
 
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <sys/stat.h>
@@ -23,23 +22,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string variable(const char* name) {
-    const char* value = std::getenv(name);
-    return value ? value : "";
-}
-
-constexpr char installed_state[] = "/var/lib/kagemusha";
-
-std::string wanted_path() {
-    if (const auto own = variable("KAGEMUSHA_STATE_DIR"); !own.empty())
-        return fs::absolute(own).lexically_normal().string();
-    if (::getuid() == 0 && own_installation())
-        return installed_state;
-    if (const auto xdg = variable("XDG_STATE_HOME"); !xdg.empty())
-        return xdg + "/kagemusha";
-    return variable("HOME") + "/.local/state/kagemusha";
-}
-
 // Below the folder of a node with the longest names: "unix:PATH.state", and QEMU's links to it.
 constexpr std::size_t room_below = sizeof("/clusters//node64/b.state") + cluster::longest_name + 8;
 
@@ -47,7 +29,7 @@ constexpr std::size_t room_below = sizeof("/clusters//node64/b.state") + cluster
 
 state_folder state_folder::open(std::string& error) {
     state_folder out;
-    auto path = wanted_path();
+    auto path = state_path();
     if (path.ends_with('/'))
         path.pop_back();
     // They are words in descriptions of VMs, in options of QEMU's, and the beginning of sockets' paths.

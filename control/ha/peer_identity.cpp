@@ -3,6 +3,7 @@
 // See peer_identity.hpp.
 #include "control/ha/peer_identity.hpp"
 
+#include "control/ha/guest_files.hpp"
 #include "mirror/protocol/agreement.hpp"
 
 #include <fmt/format.h>
@@ -65,6 +66,10 @@ const char* advice(const std::string& name) {
         return "name a model that both hosts have as 'cpu' in the description, and start the VM anew";
     if (name == "GPU limits")
         return "name these limits in [gpu.properties], the same on both hosts";
+    if (is_guest_file(name))
+        return "copy what the primary's host has kept of it (docs/packages.md, Upgrades), or start the VM "
+               "anew with "
+               "the same release and files on both";
     return "use the same files on both";
 }
 

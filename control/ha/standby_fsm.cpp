@@ -257,7 +257,7 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
     only_compares_ = mirror::has_capability(theirs, mirror::only_compares_capability);
     send(mine);
     peer_.on_hello(mine, theirs);
-    send(peer_.description(config_.description, config_.parts));
+    send(peer_.description(description(), parts_));
     report_belief();
     if (config_.disks && tells_lineage_)
         say(supervision_kind::lineage, may_claim() || state_ == standby_state::taking_over ? term_ : 0,
@@ -266,15 +266,17 @@ void standby_fsm::on_hello(const mirror::hello& theirs, std::uint64_t) {
 }
 
 void standby_fsm::on_description(const supervision& m, std::uint64_t now) {
-    const auto why = peer_.on_description(m, config_.description, config_.parts);
+    const auto why = peer_.on_description(m, description(), parts_);
     described_ = why.empty();
     if (described_) {
         heard(now);
         return be_ready();
     }
-    if (state_ == standby_state::listening)
-        return refuse_primary(why);
-    drop_link(mirror::goodbye_reason::refused, why);
+    if (state_ != standby_state::listening)
+        return drop_link(mirror::goodbye_reason::refused, why);
+    if (auto parts = other_files_for(m))
+        return use_files(std::move(*parts));
+    refuse_primary(why);
 }
 
 void standby_fsm::heard(std::uint64_t now) {
@@ -408,7 +410,7 @@ void standby_fsm::run_if_allowed() {
         linked_ = greeted_ = false;
     }
     become(standby_state::running, {});
-    actions_.push_back(act_running{granted_term_, lease_until_, mark_, gpu_failed_});
+    actions_.push_back(act_running{granted_term_, lease_until_, mark_, gpu_failed_, description(), parts_});
 }
 
 void standby_fsm::on_stop(std::uint64_t) {

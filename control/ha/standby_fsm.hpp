@@ -68,11 +68,15 @@
 // even after both have lost their power. A primary that only compares is heard by nobody else: it is silent
 // as far as a takeover is concerned.
 //
-// Nothing of a primary counts before it has said what the VM is made of, and that is the same here.
+// Nothing of a primary counts before it has said what the VM is made of, and that is the same here. A VM that
+// another release started has other files for its guest (guest_files.hpp). If this host has kept them, QEMU is
+// started anew with them while nothing is at stake (act_standby_use_files, on_files_ready, act_restart_qemu),
+// and the primary, which comes again, finds them. They stay until a primary comes that names others.
 #pragma once
 
 #include "control/ha/arbiter_request.hpp"
 #include "control/ha/disk_mark.hpp"
+#include "control/ha/guest_files.hpp"
 #include "control/ha/peer_identity.hpp"
 #include "mirror/protocol/message.hpp"
 
@@ -88,6 +92,7 @@ struct standby_config {
     std::string vm;
     std::string description; // primary_config has what these are
     description_parts parts;
+    std::set<std::string> kept_files = {}; // digests of those that this host has of its guest's files
     std::uint64_t instance = 0;
     std::uint32_t heartbeat_budget_ms = 500;
     std::uint32_t retry_ms = 100; // an arbiter that could not be reached is asked again after this
@@ -134,11 +139,17 @@ struct act_standby_mark { // the images, durably; then on_marked. In their order
     disk_mark mark;
     bool flush = false; // before that, what was written to the images
 };
+struct
+    act_standby_use_files { // QEMU's next start is from the guest's files that this names; then on_files_ready
+    description_parts parts;
+};
 struct act_running { // the VM runs here: primary_fsm::start_after_takeover
     std::uint64_t term;
     std::uint64_t lease_until;
-    disk_mark mark;          // of its disks
-    bool gpu_failed = false; // the former primary's GPU
+    disk_mark mark;               // of its disks
+    bool gpu_failed = false;      // the former primary's GPU
+    std::string description = {}; // what it is made of here
+    description_parts parts = {};
 };
 struct act_standby_ended {
     bool in_order;
@@ -146,7 +157,7 @@ struct act_standby_ended {
 };
 using standby_action =
     std::variant<act_standby_state, act_standby_ask, act_standby_send, act_standby_close_link, act_take_over,
-                 act_restart_qemu, act_standby_mark, act_running, act_standby_ended>;
+                 act_restart_qemu, act_standby_mark, act_standby_use_files, act_running, act_standby_ended>;
 
 class standby_fsm {
 public:
@@ -166,6 +177,8 @@ public:
     void on_arbiter(const arbiter_answer& answer, std::uint64_t now);
     void on_qemu_running(std::uint64_t now);                       // after act_take_over
     void on_marked(const std::string& problem, std::uint64_t now); // of an act_standby_mark; empty: durable
+    void
+    on_files_ready(const std::string& problem); // of an act_standby_use_files; empty: QEMU will have them
     void on_takeover_failed(const std::string& why, std::uint64_t now);
     void on_stop(std::uint64_t now);
     void on_tick(std::uint64_t now);
@@ -196,6 +209,9 @@ private:
     void on_hello(const mirror::hello& m, std::uint64_t now);
     void on_supervision(const mirror::supervision& m, std::uint64_t now);
     void on_description(const mirror::supervision& m, std::uint64_t now);
+    const std::string& description() const;
+    std::optional<description_parts> other_files_for(const mirror::supervision& m) const;
+    void use_files(description_parts parts);
     void heard(std::uint64_t now);
     void heard_while_claiming(std::uint64_t now);
 
@@ -242,6 +258,8 @@ private:
 
     bool linked_ = false, greeted_ = false, described_ = false, tells_belief_ = false;
     peer_identity peer_;
+    description_parts parts_ = config_.parts;       // with the files that QEMU was started with
+    std::optional<description_parts> files_wanted_; // act_standby_use_files is under way
     bool tells_lineage_ = false, only_compares_ = false, echoes_ = false; // the peer
     std::optional<disk_mark> theirs_;                                     // its disks', of this connection
     disk_mark mark_ = config_.mark;                                       // of ours, that is durable

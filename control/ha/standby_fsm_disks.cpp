@@ -11,7 +11,7 @@ using mirror::supervision_kind;
 // READY: from then on the primary may send its state, which overwrites the images; and a QEMU that may have
 // got some of it has to be started anew when the connection ends.
 void standby_fsm::be_ready() {
-    if (state_ != standby_state::listening || !linked_ || !described_ || only_compares_)
+    if (state_ != standby_state::listening || !linked_ || !described_ || only_compares_ || files_wanted_)
         return;
     if (config_.disks) {
         if ((tells_lineage_ && !theirs_) || !marking_.empty())

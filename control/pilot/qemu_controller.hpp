@@ -110,6 +110,13 @@ public:
     void hand_over();
     // Before handed_over: the VM runs on here.
     void cancel_hand_over(const std::string& why);
+    // Of later starts, with the rights that these need.
+    void use(std::vector<std::string> command, std::vector<std::string> standby_command,
+             std::string confinement) {
+        config_.command = std::move(command);
+        config_.standby_command = std::move(standby_command);
+        config_.confinement = std::move(confinement);
+    }
     // Kills QEMU, and starts another one with this number as soon as that has ended. The first has 1.
     void restart_standby(const std::string& why, std::uint64_t qemu);
     void kill(const std::string& why);

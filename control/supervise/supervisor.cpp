@@ -58,7 +58,7 @@ bool supervisor::prepare() {
     directory_ = registration_->beside(".d");
     std::error_code failed;
     fs::create_directories(directory_ + "/root", failed); // where a confined QEMU's is built
-    vm_places places;
+    auto& places = places_;
     places.directory = directory_;
     places.status_socket = registration_->qmp_socket();
     places.gate = registration_->beside(".gate");
@@ -84,13 +84,16 @@ bool supervisor::prepare() {
         complain({error});
         return false;
     }
+    if (vm_.arbiter.what != described_arbiter::kind::none)
+        keep_files();
     prepared_ = prepare_vm(vm_, places);
     if (!prepared_)
         return false;
+    in_use_ = prepared_->fingerprint.parts;
     // What QEMU told of its processors was much, and this process stays for months.
     ::malloc_trim(0);
     gate_ = gate::make(places.gate, error);
-    if (!confine(places, error)) {
+    if (!confine(error)) {
         complain({error});
         return false;
     }
@@ -111,12 +114,25 @@ bool supervisor::prepare() {
     return gate_ && socket_;
 }
 
+// Of a VM that may be protected, so that it can be while hosts are upgraded.
+void supervisor::keep_files() {
+    std::string error;
+    kept_ = kept_files::open(vm_.name, fs::path(registration_->beside("")).filename(), error);
+    if (!kept_)
+        return complain({error + ": a standby on this host can't follow this VM through an upgrade"});
+    places_.kept = &kept_;
+    // Releases that kept nothing left the payload behind, under the name that the units give.
+    const auto folder = fs::path(directory_).parent_path().string() + "/" + vm_.name;
+    for (const auto& left : {directory_, folder + ".d", folder + "-standby.d"})
+        kept_.adopt(left + "/payload");
+}
+
 // By default only where QEMU has everything that it loads: a host whose file systems or rights are unusual
 // runs its VMs as before, and says so.
-bool supervisor::confine(vm_places places, std::string& error) {
+bool supervisor::confine(std::string& error) {
     if (!prepared_->confinement.what)
         return true;
-    const bool has_room = make_room(places, error);
+    const bool has_room = make_room(places_, error);
     if (vm_.confinement.described)
         return has_room;
     if (has_room) {
@@ -130,8 +146,8 @@ bool supervisor::confine(vm_places places, std::string& error) {
     }
     error.erase(std::find(error.begin(), error.end(), '\n'), error.end());
     links_.reset();
-    places.offers.reset();
-    prepared_ = prepare_vm(vm_, places);
+    places_.offers.reset();
+    prepared_ = prepare_vm(vm_, places_);
     if (prepared_)
         prepared_->confinement = without_confinement(error);
     error.clear();
@@ -272,12 +288,18 @@ supervisor_loop_options supervisor::supervisor_loop_settings() const {
     d.primary.mark = d.standby.mark = image_mark_;
     d.primary.image = images_.empty() ? std::string() : images_[0];
     d.standby.overwrite = options_.overwrite;
+    if (kept_)
+        d.standby.kept_files = kept_.all();
     d.primary.opening_ms = std::max(15000u, vm_.arbiter.lease_ms + 5000);
     d.primary.shared_record = d.standby.shared_record = vm_.arbiter.what != described_arbiter::kind::fence;
     d.identity = {vm_.name,
                   fmt::format("{}-{:016x}", options_.standby ? "standby" : "primary", d.primary.instance),
                   options_.standby};
     return d;
+}
+
+std::string supervisor::confinement_text() const {
+    return prepared_->confinement.what ? to_text(*prepared_->confinement.what) : std::string();
 }
 
 pilot_config supervisor::pilot_settings() {
@@ -289,8 +311,7 @@ pilot_config supervisor::pilot_settings() {
     q.log = qemu_log();
     q.state = links_ ? links_in(directory_ + "/listens").state : state_address_;
     q.incoming_is_encrypted = encrypted();
-    if (prepared_->confinement.what)
-        q.confinement = to_text(*prepared_->confinement.what);
+    q.confinement = confinement_text();
     q.max_epoch_ms = p.max_epoch_ms;
     q.state_has_keys = !p.tls.empty();
     q.keys = prepared_->keys;

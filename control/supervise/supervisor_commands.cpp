@@ -69,6 +69,7 @@ json supervisor::status() {
             {"gpu_lost", gpu_lost_},
             {"peer", s.peer},
             {"peer_differences", s.peer_differences},
+            {"guest_files", in_use_ == prepared_->fingerprint.parts ? "release" : "kept"},
             {"protocol_version", s.protocol_version},
             {"term", s.term},
             {"takeovers", s.takeovers},

@@ -54,8 +54,11 @@ private:
     bool prepare();
     supervisor_loop_options supervisor_loop_settings() const;
     pilot_config pilot_settings();
-    bool confine(vm_places places, std::string& error);
+    bool confine(std::string& error);
     bool make_room(const vm_places& places, std::string& error);
+    void keep_files();
+    std::string use_files(const ha::description_parts& parts);
+    std::string confinement_text() const;
     void replicate(std::uint64_t replication, const std::string& replica);
     bool encrypted() const;
     void look_at_links(bool ended);
@@ -83,7 +86,10 @@ private:
     const vm_description vm_;
     inbox inbox_;
     std::optional<vm_registration> registration_;
+    vm_places places_;
+    kept_files kept_; // of the guest's files
     std::optional<prepared_vm> prepared_;
+    ha::description_parts in_use_; // what the VM is made of here, with the files that it was started with
     std::unique_ptr<gate> gate_;
     std::optional<control_socket> socket_;
     std::optional<log_keeper> logs_;

@@ -260,6 +260,7 @@ struct supervisor_loop::work {
     }
     void carry_out(act_standby_mark& a) { owner_.orders_.mark(a.mark, a.flush); }
     void carry_out(act_restart_qemu& a) { owner_.orders_.restart_standby(a.why, a.qemu); }
+    void carry_out(act_standby_use_files& a) { owner_.orders_.use_files(std::move(a.parts)); }
     void carry_out(act_running& a) {
         {
             const std::lock_guard lock(owner_.mutex_);
@@ -267,6 +268,8 @@ struct supervisor_loop::work {
         }
         auto config = owner_.options_.primary;
         config.mark = a.mark;
+        config.description = a.description;
+        config.parts = a.parts;
         config.has_standby = false; // its address was our own; `kage protect` gives another
         config.standby_address.clear();
         successor_.emplace(std::move(config));
@@ -415,6 +418,14 @@ void supervisor_loop::qemu_ready(std::uint64_t qemu, const std::string& replica)
     work_->loop_.post([w = work_.get(), qemu, replica] {
         if (w->standby_)
             w->standby_->on_qemu_ready(qemu, boot_ms(), replica);
+        w->settle();
+    });
+}
+
+void supervisor_loop::files_ready(const std::string& problem) {
+    work_->loop_.post([w = work_.get(), problem] {
+        if (w->standby_)
+            w->standby_->on_files_ready(problem);
         w->settle();
     });
 }

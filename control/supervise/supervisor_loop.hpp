@@ -41,6 +41,8 @@ struct supervisor_loop_orders {
     // The images, durably; `flush`: what was written to them before that. Then marked(), in their order.
     std::function<void(const ha::disk_mark& mark, bool flush)> mark;
     std::function<void(std::string why, std::uint64_t qemu)> restart_standby; // the new one's number
+    // Its later starts are from the guest's files that these name. Then files_ready().
+    std::function<void(ha::description_parts parts)> use_files;
     std::function<void(std::string why)> kill;
     std::function<void(bool in_order, std::string why)> ended; // the last one
     std::function<void(std::string name, std::string text)>
@@ -74,6 +76,7 @@ public:
 
     // Any thread.
     void qemu_ready(std::uint64_t qemu, const std::string& replica);
+    void files_ready(const std::string& problem); // empty: QEMU will have them
     void qemu_running();
     void takeover_failed(const std::string& why);
     void qemu_protecting(std::uint64_t replication);

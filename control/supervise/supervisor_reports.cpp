@@ -112,6 +112,9 @@ supervisor_loop_orders supervisor::orders() {
             pilot_->restart_standby(why, qemu);
         });
     };
+    orders.use_files = [this](ha::description_parts parts) {
+        inbox_.put([this, parts = std::move(parts)] { loop_->files_ready(use_files(parts)); });
+    };
     orders.kill = [this](std::string why) {
         inbox_.put([this, why = std::move(why)] {
             drill_.killed(boot_ns());
@@ -181,7 +184,21 @@ void supervisor::finish_mark(std::string problem) {
         begin_mark();
 }
 
+std::string supervisor::use_files(const ha::description_parts& parts) {
+    if (auto problem = use_guest_files(*prepared_, vm_, places_, parts); !problem.empty())
+        return problem;
+    in_use_ = parts;
+    pilot_->use(prepared_->command, prepared_->standby_command, confinement_text());
+    return {};
+}
+
 void supervisor::state_changed(const std::string& state) {
+    // The VM runs here, or is on its way: what it ran with before that is not needed any more.
+    const bool is_settled = state == to_text(ha::primary_state::alone) ||
+                            state == to_text(ha::standby_state::synced) ||
+                            state == to_text(ha::standby_state::running);
+    if (kept_ && is_settled)
+        kept_.drop(ha::unwanted_files(kept_.own(), prepared_->fingerprint.parts, in_use_));
     if (state == to_text(ha::primary_state::alone) || state == to_text(ha::primary_state::reclaiming))
         switching_over_ = false;
     // The standby did not run it.

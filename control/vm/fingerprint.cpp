@@ -135,6 +135,10 @@ std::string as_number(const std::string& text) {
 
 } // namespace
 
+std::optional<std::string> file_digest(const std::string& path, std::string& error) {
+    return digest_of(path, nullptr, error);
+}
+
 // The properties of qemu-device/README.md that bound what a guest can have.
 std::string gpu_limits(const described_gpu& gpu) {
     std::pair<std::string, std::string> limits[] = {

@@ -25,6 +25,9 @@ struct host_builds {
 };
 host_builds builds_of_this_host(const std::string& qemu, const std::string& device_library);
 
+// Of a file's content, "sha256:HEX". Nothing and a sentence in `error`.
+std::optional<std::string> file_digest(const std::string& path, std::string& error);
+
 // Reads every file. Nothing and a sentence in `error`.
 std::optional<fingerprint> fingerprint_of(const vm_description& vm, const vm_config& config,
                                           const qemu_facts& qemu, const host_builds& builds,

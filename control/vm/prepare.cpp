@@ -25,6 +25,8 @@ namespace fs = std::filesystem;
 namespace {
 
 bool make_payload(const vm_description& vm, const assets& parts, const std::string& out) {
+    std::error_code missing;
+    fs::remove(out, missing); // the file may be kept under another name: it must not be written again
     std::vector<std::string> command{source_root() + "/scripts/make-payload",
                                      "--out",
                                      out,
@@ -139,6 +141,66 @@ confinement_needs needs_of(const vm_description& vm, const vm_config& config, co
     return needs;
 }
 
+// What such a part of the description is in QEMU's configuration; nullptr: nothing.
+std::string* guest_file(vm_config& config, std::string_view part) {
+    const std::pair<std::string_view, std::string*> files[] = {{"kernel", &config.kernel},
+                                                               {"initramfs", &config.initramfs},
+                                                               {"root image", &config.root_image},
+                                                               {"payload", &config.payload}};
+    for (const auto& [name, path] : files)
+        if (name == part)
+            return path;
+    return nullptr;
+}
+
+// QEMU gets the kept names. What can't be kept is not missed before an upgrade.
+void keep_files(kept_files& kept, const ha::description_parts& parts, vm_config& config) {
+    for (const auto& part : parts) {
+        auto* const path = guest_file(config, part.name);
+        if (!path || path->empty())
+            continue;
+        std::string error;
+        if (auto name = kept.keep(*path, part.value, error); !name.empty())
+            *path = std::move(name);
+        else
+            fmt::print(stderr, "kage: {}: a standby on this host can't follow this VM through an upgrade\n",
+                       error);
+    }
+}
+
+// Of a VM's configuration: how it is confined, and QEMU's command lines. A sentence, or "".
+std::string complete(prepared_vm& out, vm_config config, const vm_description& vm, const vm_places& places) {
+    if (places.offers) {
+        out.confinement =
+            decide_confinement(vm.confinement, needs_of(vm, config, places, out, out.driver), *places.offers);
+        if (!out.confinement.refusal.empty())
+            return out.confinement.refusal;
+    }
+    const auto& confined = out.confinement.what;
+    if (confined) {
+        config.status_listener = status_listener_fd;
+        config.console->listener = console_listener_fd;
+        for (const auto& one : confined->descriptors)
+            if (one.what == handed_descriptor::kind::tap) {
+                auto& netdev = config.networks[static_cast<std::size_t>(one.fd - first_tap_fd)].netdev;
+                netdev = netdev_with_tap(netdev, one.fd);
+            }
+    }
+    auto standby = config;
+    standby.standby = true;
+    if (vm.gpu) {
+        const auto& address = places.gpu_address.empty() ? vm.protection.gpu : places.gpu_address;
+        config.gpu =
+            gpu_of(vm, confined ? links_in(places.to_peers).gpu : address, false, out.keys, out.driver);
+        standby.gpu =
+            gpu_of(vm, confined ? links_in(places.of_qemu).gpu : address, true, out.keys, out.driver);
+    }
+    out.command = qemu_command(config);
+    out.standby_command = qemu_command(standby);
+    out.config = std::move(config);
+    return {};
+}
+
 } // namespace
 
 std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places& places) {
@@ -150,7 +212,7 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
     if (!driver)
         return std::nullopt;
     prepared_vm out;
-    auto& config = out.config;
+    vm_config config;
     config.described = true;
     config.qemu = parts->qemu;
     config.firmware_dirs = firmware_dirs(config.qemu);
@@ -213,34 +275,36 @@ std::optional<prepared_vm> prepare_vm(const vm_description& vm, const vm_places&
         return std::nullopt;
     }
     out.fingerprint = std::move(*made);
-    if (places.offers) {
-        out.confinement =
-            decide_confinement(vm.confinement, needs_of(vm, config, places, out, *driver), *places.offers);
-        if (!out.confinement.refusal.empty()) {
-            fmt::print(stderr, "kage: {}\n", out.confinement.refusal);
-            return std::nullopt;
-        }
+    if (places.kept)
+        keep_files(*places.kept, out.fingerprint.parts, config);
+    out.driver = *driver;
+    out.own = std::move(config);
+    if (const auto refusal = complete(out, out.own, vm, places); !refusal.empty()) {
+        fmt::print(stderr, "kage: {}\n", refusal);
+        return std::nullopt;
     }
-    const auto& confined = out.confinement.what;
-    if (confined) {
-        config.status_listener = status_listener_fd;
-        config.console->listener = console_listener_fd;
-        for (const auto& one : confined->descriptors)
-            if (one.what == handed_descriptor::kind::tap) {
-                auto& netdev = config.networks[static_cast<std::size_t>(one.fd - first_tap_fd)].netdev;
-                netdev = netdev_with_tap(netdev, one.fd);
-            }
-    }
-    auto standby = config;
-    standby.standby = true;
-    if (vm.gpu) {
-        const auto& address = places.gpu_address.empty() ? vm.protection.gpu : places.gpu_address;
-        config.gpu = gpu_of(vm, confined ? links_in(places.to_peers).gpu : address, false, out.keys, *driver);
-        standby.gpu = gpu_of(vm, confined ? links_in(places.of_qemu).gpu : address, true, out.keys, *driver);
-    }
-    out.command = qemu_command(config);
-    out.standby_command = qemu_command(standby);
     return out;
+}
+
+std::string use_guest_files(prepared_vm& prepared, const vm_description& vm, const vm_places& places,
+                            const ha::description_parts& parts) {
+    auto changed = prepared;
+    auto config = prepared.own;
+    std::string error;
+    const auto& own = prepared.fingerprint.parts;
+    for (const auto& part : parts) {
+        auto* const path = guest_file(config, part.name);
+        if (!path || path->empty() || std::find(own.begin(), own.end(), part) != own.end())
+            continue;
+        if (auto kept = places.kept->find(part.value, error); !kept.empty())
+            *path = std::move(kept);
+        else
+            return fmt::format("the {} of the primary's guest: {}", part.name, error);
+    }
+    error = complete(changed, std::move(config), vm, places);
+    if (error.empty())
+        prepared = std::move(changed);
+    return error;
 }
 
 } // namespace kagemusha::control

@@ -115,6 +115,7 @@ private:
     void carry_out(ha::act_standby_send& a);
     void carry_out(ha::act_standby_close_link& a);
     void carry_out(ha::act_standby_mark& a);
+    void carry_out(ha::act_standby_use_files& a);
     void carry_out(ha::act_take_over& a);
     void carry_out(ha::act_restart_qemu& a);
     void carry_out(ha::act_running& a);

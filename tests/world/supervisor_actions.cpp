@@ -113,6 +113,9 @@ void supervisor::carry_out(act_restart_qemu& a) {
 void supervisor::carry_out(act_standby_mark& a) {
     order_mark(a.mark, a.flush);
 }
+void supervisor::carry_out(act_standby_use_files&) {
+    standby_->on_files_ready({});
+}
 void supervisor::carry_out(act_running& a) {
     peer_ = -1;
     had_vm_ = true;

@@ -173,6 +173,7 @@ private:
     void act(host& h, act_replicate& a);
     void act(host& h, act_mark& a) { mark(h, a.mark); }
     void act(host& h, act_standby_mark& a) { mark(h, a.mark); }
+    void act(host& h, act_standby_use_files&) { h.standby->on_files_ready({}); }
     void act(host& h, act_go_on_alone&);
     void act(host& h, act_report_gpu_failure&) { h.gpu_failed = false; }
     void act(host& h, act_kill_qemu& a);
