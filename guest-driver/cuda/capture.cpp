@@ -232,7 +232,7 @@ KAGEMUSHA_ANSWERED CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph
         std::vector<graph_node*> behind;
         if (!into || into->is_captured || !read_nodes(*into, dependencies, count, behind))
             return CUDA_ERROR_INVALID_VALUE;
-        if (!are_plain(edges, count))
+        if (!are_known(edges, count))
             return CUDA_ERROR_NOT_SUPPORTED;
         begin(where, mode, *into, nullptr, behind);
         return CUDA_SUCCESS;
@@ -335,7 +335,7 @@ KAGEMUSHA_ANSWERED CUresult cuStreamUpdateCaptureDependencies_v2(CUstream handle
             if (!where.captures->into->contains(named.back()))
                 return CUDA_ERROR_INVALID_VALUE;
         }
-        if (!are_plain(edges, count))
+        if (!are_known(edges, count))
             return CUDA_ERROR_NOT_SUPPORTED;
         if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES)
             where.captured_last.clear();

@@ -281,11 +281,12 @@ KAGEMUSHA_ANSWERED CUresult cuGraphAddDependencies_v2(CUgraph handle, const CUgr
     return of_graph(handle, [&](graph& one) {
         if (count > 0 && (!from || !to))
             return CUDA_ERROR_INVALID_VALUE;
-        if (!are_plain(edges, count))
+        if (!are_known(edges, count))
             return CUDA_ERROR_NOT_SUPPORTED;
         for (std::size_t i = 0; i < count; ++i) {
             graph_node *const before = node_of(from[i]), *const behind = node_of(to[i]);
-            if (!one.contains(before) || !one.contains(behind) || before == behind ||
+            if (!one.contains(before) || !may_leave(*before, edges ? &edges[i] : nullptr) ||
+                !one.contains(behind) || before == behind ||
                 std::find(behind->needs.begin(), behind->needs.end(), before) != behind->needs.end())
                 return CUDA_ERROR_INVALID_VALUE;
             behind->needs.push_back(before);
@@ -304,7 +305,7 @@ KAGEMUSHA_ANSWERED CUresult cuGraphRemoveDependencies_v2(CUgraph handle, const C
     return of_graph(handle, [&](graph& one) {
         if (count > 0 && (!from || !to))
             return CUDA_ERROR_INVALID_VALUE;
-        if (!are_plain(edges, count)) // there is no such edge
+        if (!are_known(edges, count)) // there is no such edge
             return CUDA_ERROR_INVALID_VALUE;
         for (std::size_t i = 0; i < count; ++i) {
             graph_node* const behind = node_of(to[i]);

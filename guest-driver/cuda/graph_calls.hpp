@@ -68,13 +68,28 @@ inline bool read_nodes(const graph& of, const CUgraphNode* handles, std::size_t 
     return true;
 }
 
-// What a program says of edges: an edge here is that the one before has ended. Null: nothing.
-inline bool are_plain(const CUgraphEdgeData* edges, std::size_t count) {
-    static constexpr CUgraphEdgeData plain{};
-    for (std::size_t i = 0; edges && i < count; ++i)
-        if (std::memcmp(&edges[i], &plain, sizeof plain) != 0)
+// Whether a program says of its edges what they can be: that the node before has ended, or, behind a kernel, that it
+// has begun or lets others begin. A kernel that may begin before the one before has ended begins behind it here, as
+// with launches, so all edges are kept as plain ones. Null: nothing was said.
+inline bool are_known(const CUgraphEdgeData* edges, std::size_t count) {
+    for (std::size_t i = 0; edges && i < count; ++i) {
+        CUgraphEdgeData rest = edges[i];
+        const bool early = rest.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
+                           (rest.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC ||
+                            rest.from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER);
+        if (early)
+            rest.type = rest.from_port = 0;
+        static constexpr CUgraphEdgeData plain{};
+        if (std::memcmp(&rest, &plain, sizeof plain) != 0)
             return false;
+    }
     return true;
+}
+
+// Only kernels let others begin early.
+inline bool may_leave(const graph_node& before, const CUgraphEdgeData* edge) {
+    return !edge || edge->type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT ||
+           before.kind == CU_GRAPH_NODE_TYPE_KERNEL;
 }
 
 // Gives a list to a program: without room only its length, and null where there is more room than list.

@@ -18,7 +18,12 @@ CUresult read_needs(const graph& to, const CUgraphNode* needs, const CUgraphEdge
                     std::size_t count, std::vector<graph_node*>& out) {
     if (!read_nodes(to, needs, count, out) || to.nodes.size() >= most_nodes)
         return CUDA_ERROR_INVALID_VALUE;
-    return are_plain(edges, count) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    if (!are_known(edges, count))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    for (std::size_t i = 0; edges && i < count; ++i)
+        if (!may_leave(*out[i], &edges[i]))
+            return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
 }
 
 CUresult add_node(CUgraphNode* out, CUgraph handle, const CUgraphNode* needs, const CUgraphEdgeData* edges,

@@ -63,6 +63,8 @@ typedef enum CUgraphDependencyType_enum {
 	CU_GRAPH_DEPENDENCY_TYPE_DEFAULT = 0,
 	CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC = 1
 } CUgraphDependencyType;
+#define CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC 1
+#define CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER 2
 
 typedef enum CUgraphDebugDot_flags_enum {
 	CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE = 1,

@@ -205,11 +205,13 @@ void unknown_parameters() {
     params = moving(graph);
     params.graph.ownership = static_cast<CUgraphChildGraphNodeOwnership>(2);
     EXPECT_ERROR(cuGraphAddNode_v2(&node, graph, nullptr, nullptr, 0, &params));
-    // An edge that lets the node behind it begin early.
+    // An edge that lets the node behind it begin early, but only a kernel can; and one of no kind.
     CUgraphEdgeData early{};
     early.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
     early.from_port = 1;
     params = empty_params();
+    EXPECT_RESULT(cuGraphAddNode_v2(&node, graph, &before, &early, 1, &params), CUDA_ERROR_INVALID_VALUE);
+    early.type = 9;
     EXPECT_RESULT(cuGraphAddNode_v2(&node, graph, &before, &early, 1, &params), CUDA_ERROR_NOT_SUPPORTED);
     EXPECT_RESULT(
         cuStreamBeginCaptureToGraph(b.one, graph, &before, &early, 1, CU_STREAM_CAPTURE_MODE_RELAXED),

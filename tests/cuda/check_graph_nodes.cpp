@@ -105,7 +105,6 @@ void captured_into() {
     std::size_t number = 0;
     NEED(cuStreamGetCaptureInfo_v2(b.one, &status, nullptr, &in, &last, &number));
     EXPECT(status == CU_STREAM_CAPTURE_STATUS_ACTIVE && in == graph && number == 1 && last[0] == set);
-    EXPECT(cu.cuGraphInstantiateWithFlags(&exec, graph, 0) != CUDA_SUCCESS); // only when it has ended
     b.add(10, b.one);
     NEED(cuEventRecord(b.fork, b.one));
     NEED(cuStreamWaitEvent(b.other, b.fork, 0));
@@ -131,14 +130,39 @@ void captured_into() {
     NEED(cuMemsetD32Async(b.memory, 7, count, b.one));
     EXPECT(launched(b, exec) == all(1 + 15 + 105 + 1005));
     NEED(cuGraphExecDestroy(exec));
-    // One that fails: both are usable behind it.
+    // One that fails: the stream is usable behind it. NVIDIA's driver takes the graph then; graph_abuse has ours.
     NEED(cuStreamBeginCaptureToGraph(b.one, graph, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
     EXPECT(cu.cuStreamSynchronize(b.one) != CUDA_SUCCESS);
     EXPECT_RESULT(cuStreamEndCapture(b.one, &in), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    EXPECT(in == nullptr && nodes_of(graph).size() == 4);
-    NEED(cuGraphDestroy(graph));
+    EXPECT(in == nullptr);
     b.add(0, b.one);
     NEED(cuStreamSynchronize(b.one));
+}
+
+// Kernels that may begin before the one before has ended, which they do not wait for: none needs another's result.
+void early() {
+    graph_bench b;
+    CUgraph graph = nullptr;
+    NEED(cuGraphCreate(&graph, 0));
+    CUdeviceptr elsewhere = 0;
+    NEED(cuMemAlloc_v2(&elsewhere, count * 4));
+    const addition two(b, 2);
+    addition three(b, 3);
+    three.at = elsewhere;
+    CUgraphEdgeData edge{};
+    edge.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+    edge.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+    const CUgraphNode set = add(graph, {}, to_set(b.memory, 10)),
+                      other = add(graph, {}, to_set(elsewhere, 20));
+    const CUgraphNode first = add(graph, {set, other}, two.params);
+    CUgraphNode second = nullptr;
+    NEED(cuGraphAddNode_v2(&second, graph, &first, &edge, 1, &three.params));
+    const CUgraphExec exec = instantiated(graph);
+    EXPECT(launched(b, exec) == all(10 + 7));
+    EXPECT(read(elsewhere) == all(20 + 8));
+    NEED(cuGraphExecDestroy(exec));
+    NEED(cuGraphDestroy(graph));
+    NEED(cuMemFree_v2(elsewhere));
 }
 
 // One function makes them all.
@@ -357,6 +381,7 @@ void disabled() {
 void graph_nodes() {
     captured_into();
     described();
+    early();
     waits();
     exchanged();
     moved();
