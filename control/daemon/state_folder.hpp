@@ -11,6 +11,7 @@
 //     etcd/                     etcd's data: the state itself
 //     login.toml                who logs in by PAM and OpenID Connect (control/login/settings.hpp)
 //     ways/NAME.nodeN           to agents of nodes on other hosts (fleet/peers.hpp)
+//     kept/                     files of guests (vm/kept_files.hpp), unless the VMs have a runtime folder of their own
 //     clusters/NAME/net/        its network (lan/lan.hpp)
 //     clusters/NAME/keys/       of its links between hosts (fleet/cluster_keys.hpp)
 //     clusters/NAME/nodeN/      vm.toml, job.sh, secret, started, the supervisors' logs and sockets

@@ -71,6 +71,15 @@ TEST_F(kept_files_test, a_hosts_other_supervisor_of_the_vm_finds_it) {
     EXPECT_EQ(standby.own(), std::set{digest}) << "it goes on to have it when the other one drops it";
 }
 
+TEST_F(kept_files_test, what_an_older_release_left_is_adopted) {
+    auto kept = opened("web");
+    const auto digest = write("of a release that kept nothing");
+    kept.adopt(payload);
+    kept.adopt(folder + "/none");
+    write("of release 2");
+    EXPECT_EQ(read_whole_file(kept.find(digest, error)), "of a release that kept nothing") << error;
+}
+
 TEST_F(kept_files_test, what_has_changed_is_not_used) {
     auto kept = opened("web");
     const auto digest = write("of release 1");
