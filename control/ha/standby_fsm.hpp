@@ -139,8 +139,8 @@ struct act_standby_mark { // the images, durably; then on_marked. In their order
     disk_mark mark;
     bool flush = false; // before that, what was written to the images
 };
-struct
-    act_standby_use_files { // QEMU's next start is from the guest's files that this names; then on_files_ready
+// QEMU's next start is from the guest's files that this names; then on_files_ready.
+struct act_standby_use_files {
     description_parts parts;
 };
 struct act_running { // the VM runs here: primary_fsm::start_after_takeover
@@ -177,8 +177,8 @@ public:
     void on_arbiter(const arbiter_answer& answer, std::uint64_t now);
     void on_qemu_running(std::uint64_t now);                       // after act_take_over
     void on_marked(const std::string& problem, std::uint64_t now); // of an act_standby_mark; empty: durable
-    void
-    on_files_ready(const std::string& problem); // of an act_standby_use_files; empty: QEMU will have them
+    // Of an act_standby_use_files. Empty: QEMU will have them.
+    void on_files_ready(const std::string& problem);
     void on_takeover_failed(const std::string& why, std::uint64_t now);
     void on_stop(std::uint64_t now);
     void on_tick(std::uint64_t now);
