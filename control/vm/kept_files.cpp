@@ -101,6 +101,10 @@ int duplicate(const std::string& from, const std::string& to) {
     if (::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), AT_SYMLINK_FOLLOW) == 0)
         return 0;
     std::error_code error;
+    // copy_file would fill the file system, and call that an error of input or output.
+    const auto room = fs::space(fs::path(to).parent_path(), error).available;
+    if (!error && room < static_cast<std::uintmax_t>(found.st_size))
+        return ENOSPC;
     fs::copy_file(from, to, error);
     if (!error)
         return ::chmod(to.c_str(), mode) == 0 ? 0 : errno;
