@@ -66,6 +66,7 @@ struct words {
     std::string operator()(const act_restart_qemu& a) const {
         return fmt::format("start QEMU {}{}", a.qemu, quoted(a.why));
     }
+    std::string operator()(const act_standby_use_files&) const { return "use the primary's files"; }
     std::string operator()(const act_running& a) const {
         return fmt::format("the VM runs here with term {}, lease {}", a.term, time_text(a.lease_until));
     }
