@@ -41,7 +41,7 @@ std::string folder_of_all() {
     return state_path() + "/kept";
 }
 
-std::string failed(const char* what, const std::string& path) {
+std::string cannot(const char* what, const std::string& path) {
     return fmt::format("cannot {} {}: {}", what, path, std::strerror(errno));
 }
 
@@ -184,7 +184,7 @@ std::string kept_files::keep(const std::string& path, const std::string& digest,
         fs::remove_all(made, ignored);
         errno = duplicate(path, made);
         if (errno != 0) {
-            error = failed("keep", path) + " (in " + own_ + ")";
+            error = cannot("keep", path) + " (in " + own_ + ")";
             fs::remove(made, ignored);
             return {};
         }
@@ -194,7 +194,7 @@ std::string kept_files::keep(const std::string& path, const std::string& digest,
             return {};
         }
         if (::rename(made.c_str(), kept.c_str()) != 0) {
-            error = failed("make", kept);
+            error = cannot("make", kept);
             return {};
         }
     }
