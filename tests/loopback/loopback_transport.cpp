@@ -21,6 +21,7 @@
 #include <kagemusha/device.h>
 
 #include "base/copy_crew.hpp"
+#include "range_allocator.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -35,7 +36,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -58,45 +58,6 @@ const char* environment(const char* name, const char* fallback) {
 std::uint32_t number(const char* name, const char* fallback) {
     return static_cast<std::uint32_t>(std::strtoul(environment(name, fallback), nullptr, 10));
 }
-
-// First fit over page-aligned ranges of the arena.
-class range_allocator {
-public:
-    explicit range_allocator(std::uint64_t bytes) { free_[0] = bytes; }
-
-    bool allocate(std::uint64_t bytes, std::uint64_t& offset) {
-        for (auto it = free_.begin(); it != free_.end(); ++it) {
-            if (it->second < bytes)
-                continue;
-            offset = it->first;
-            const std::uint64_t rest = it->second - bytes;
-            free_.erase(it);
-            if (rest)
-                free_[offset + bytes] = rest;
-            return true;
-        }
-        return false;
-    }
-
-    void release(std::uint64_t offset, std::uint64_t bytes) {
-        auto next = free_.lower_bound(offset);
-        if (next != free_.end() && offset + bytes == next->first) {
-            bytes += next->second;
-            next = free_.erase(next);
-        }
-        if (next != free_.begin()) {
-            auto previous = std::prev(next);
-            if (previous->first + previous->second == offset) {
-                previous->second += bytes;
-                return;
-            }
-        }
-        free_[offset] = bytes;
-    }
-
-private:
-    std::map<std::uint64_t, std::uint64_t> free_;
-};
 
 struct pending_request {
     std::uint64_t sequence = 0;
