@@ -121,10 +121,14 @@ class Node:
                  "lib/ocf/resource.d/kagemusha/vm": ROOT / "pacemaker/vm",
                  "libexec/kagemusha/fence-with-pacemaker": ROOT / "pacemaker/fence-with-pacemaker"}
         (upper / "work").mkdir(parents=True)
+        tool = Path(os.environ["KAGE_TOOL"])
         for path, source in files.items():
             target = upper / "usr" / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(source)
+            if source == tool:  # which finds what was built beside it
+                target.symlink_to(source)
+            else:  # other users of the host may not look into the folder of this tree
+                shutil.copy(source, target)
 
     def init(self):
         """The first process, as this side sees it."""

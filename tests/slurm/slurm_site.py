@@ -113,10 +113,14 @@ class Host:
     def lay_out(self, upper):
         """What is installed on it besides Debian's packages: that of ours."""
         (upper / "work").mkdir(parents=True)
+        tool = Path(os.environ["KAGE_TOOL"])
         for path, source in self.site.installed.items():
             target = upper / "usr" / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(source)
+            if source == tool:  # which finds what was built beside it
+                target.symlink_to(source)
+            else:  # other users of the host may not look into the folder of this tree
+                shutil.copy(source, target)
         (upper / "usr").mkdir(exist_ok=True)
 
     def init(self):
@@ -220,11 +224,15 @@ class Site:
         command("ip", "link", "delete", "switch")
 
 
-def really_root():
-    """A fixture that skips where we are root of a user namespace only: Slurm's daemons run as other users."""
+def really_root(programs=()):
+    """A fixture that skips where we are root of a user namespace only: Slurm's daemons run as other users. So do jobs, which call
+    these programs."""
     @pytest.fixture(scope="module")
     def there():
         mapped = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
         if os.geteuid() != 0 or mapped[2] == "1":
             pytest.skip("it needs root: Slurm's daemons run as other users")
+        for program in programs:
+            if subprocess.run(["runuser", "-u", "nobody", "--", "test", "-x", program], check=False).returncode != 0:
+                pytest.skip(f"jobs run as other users, who may not execute {program}: put this tree where they may")
     return there

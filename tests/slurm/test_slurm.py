@@ -10,11 +10,12 @@ import pytest
 
 from etcd import ETCD
 from fixtures import mounts_of_its_own, namespace, needs, shared
+from guest_vm import tool
 from ha_pair import wait
 from job_site import JobSite
 from slurm_site import really_root
 
-network, root, mounts = namespace("net"), really_root(), mounts_of_its_own()
+network, root, mounts = namespace("net"), really_root([tool()]), mounts_of_its_own()
 slurmctld, slurmd, slurmdbd = (needs(f"/usr/sbin/{name}", name) for name in ("slurmctld", "slurmd", "slurmdbd"))
 munge, mariadb, etcd = needs("/usr/sbin/munged", "munge"), needs("/usr/sbin/mariadbd", "mariadb-server"), needs(ETCD, "etcd-server")
 pytestmark = [pytest.mark.story, pytest.mark.usefixtures("network", "root", "mounts", "slurmctld", "slurmd", "slurmdbd", "munge", "mariadb", "etcd")]
