@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/copy_crew.hpp"
+#include "gpu/copy_crew.hpp"
 
 namespace kagemusha::gpu {
 
@@ -46,7 +46,7 @@ void guest_payload::walk(std::uint64_t offset, std::uint64_t bytes, Touch&& touc
 bool guest_payload::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
     if (!gate_->enter())
         return false;
-    base::copy_crew::common().share(bytes, [&](std::uint64_t begin, std::uint64_t end) {
+    copy_crew::common().share(bytes, [&](std::uint64_t begin, std::uint64_t end) {
         std::byte* const part = static_cast<std::byte*>(to) + begin;
         walk(offset + begin, end - begin, [&](const std::byte* piece, std::uint64_t at, std::uint64_t n) {
             std::memcpy(part + at, piece, n);
@@ -59,7 +59,7 @@ bool guest_payload::read(std::uint64_t offset, void* to, std::uint64_t bytes) co
 bool guest_payload::write(std::uint64_t offset, const void* from, std::uint64_t bytes) const {
     if (!gate_->enter())
         return false;
-    base::copy_crew::common().share(bytes, [&](std::uint64_t begin, std::uint64_t end) {
+    copy_crew::common().share(bytes, [&](std::uint64_t begin, std::uint64_t end) {
         const std::byte* const part = static_cast<const std::byte*>(from) + begin;
         walk(offset + begin, end - begin,
              [&](std::byte* piece, std::uint64_t at, std::uint64_t n) { std::memcpy(piece, part + at, n); });

@@ -20,7 +20,7 @@
 #include <CL/cl.h>
 #include <kagemusha/device.h>
 
-#include "base/copy_crew.hpp"
+#include "gpu/copy_crew.hpp"
 #include "range_allocator.hpp"
 
 #include <poll.h>
@@ -231,7 +231,7 @@ private:
     // What a VM has not: its time is told at the end, to be taken off. Lock held.
     void copy(void* to, const void* from, std::size_t bytes) {
         const auto begin = std::chrono::steady_clock::now();
-        base::copy_crew::common().share(bytes, [&](std::uint64_t first, std::uint64_t end) {
+        gpu::copy_crew::common().share(bytes, [&](std::uint64_t first, std::uint64_t end) {
             std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
                         end - first);
         });

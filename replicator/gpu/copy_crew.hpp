@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace kagemusha::base {
+namespace kagemusha::gpu {
 
 class copy_crew {
 public:
@@ -125,4 +125,4 @@ private:
     std::vector<std::thread> threads_;
 };
 
-} // namespace kagemusha::base
+} // namespace kagemusha::gpu
