@@ -169,7 +169,7 @@ int fail(const char* what) {
 
 int main(int count, char** arguments) {
     using clock = std::chrono::steady_clock;
-    const double seconds = count > 1 ? std::atof(arguments[1]) : 1;
+    const double seconds = count > 1 ? std::strtod(arguments[1], nullptr) : 1;
     const char* const stop = count > 2 ? arguments[2] : nullptr;
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     if (!cu.load(std::getenv("CUDA_JOB_LIBRARY")))
