@@ -104,6 +104,11 @@ kernel void kagemusha_digest(global const ulong* data, ulong bytes, ulong chunk_
     "    shr.u64 %y, %x, 27;\n    xor.b64 %x, %x, %y;\n    mul.lo.u64 %x, %x, %m2;\n"                        \
     "    shr.u64 %y, %x, 31;\n    xor.b64 %x, %x, %y;\n"
 
+// One of the words that came together.
+#define PTX_WORD(word)                                                                                       \
+    "    add.u64 %x, " word ", %key;\n    add.u64 %key, %key, %step;\n" PTX_MIX                              \
+    "    add.u64 %sum, %sum, %x;\n"
+
 constexpr char ptx_source[] = R"(// Kagemusha: hashes of chunks of memory.
 .version 6.0
 .target sm_50
@@ -157,19 +162,7 @@ FOUR:
     add.u64 %at, %at, %stride;
     ld.global.u64 %x3, [%at];
     add.u64 %at, %at, %stride;
-    add.u64 %x, %x0, %key;
-    add.u64 %key, %key, %step;
-)" PTX_MIX R"(    add.u64 %sum, %sum, %x;
-    add.u64 %x, %x1, %key;
-    add.u64 %key, %key, %step;
-)" PTX_MIX R"(    add.u64 %sum, %sum, %x;
-    add.u64 %x, %x2, %key;
-    add.u64 %key, %key, %step;
-)" PTX_MIX R"(    add.u64 %sum, %sum, %x;
-    add.u64 %x, %x3, %key;
-    add.u64 %key, %key, %step;
-)" PTX_MIX R"(    add.u64 %sum, %sum, %x;
-    add.u64 %index, %index, %items4;
+)" PTX_WORD("%x0") PTX_WORD("%x1") PTX_WORD("%x2") PTX_WORD("%x3") R"(    add.u64 %index, %index, %items4;
     bra FOUR;
 LOOP:
     setp.ge.u64 %past, %index, %words;
