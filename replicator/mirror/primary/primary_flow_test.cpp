@@ -243,7 +243,33 @@ TEST_F(replication_primary_fsm_test, it_protects_when_the_standbys_gpu_keeps_up)
               std::string::npos)
         << waits;
     EXPECT_EQ(fsm->status(now).unexecuted_ms, config.max_behind_ms + 1u);
-    EXPECT_EQ(acks(4, 3, epoch, 64, 3), "state protecting") << "4 is younger than the bound";
+    EXPECT_EQ(acks(4, 3, epoch, 64, 3), "") << "4 came during the state transfer";
+    write(64); // 5
+    actions();
+    EXPECT_EQ(acks(5, 4, epoch, 128, 4), "drop_log 5; state protecting") << "5 is younger than the bound";
+}
+
+// A launch may write all CUDA memory: its last round is everything, and takes as long as that takes to send. What the
+// guest does meanwhile waits on the standby behind it, and could not have been executed any earlier.
+TEST_F(replication_primary_fsm_test, what_came_during_a_state_transfer_is_done_before_it_protects) {
+    config.heartbeat_budget_ms = 100'000;
+    make();
+    attach();
+    write(64, entry_late_content, 8); // 3: the last round
+    fsm->on_synced(3);
+    fsm->on_sent(0);
+    for (int i = 0; i < 10; ++i, now += 1500)
+        write(64); // 4 to 13
+    at(now);
+    fsm->on_late_content(3, 0, 8);
+    fsm->close_epoch(now);
+    actions();
+    const std::uint64_t epoch = fsm->status(now).epoch;
+    const std::string waits = acks(13, 3, epoch, 72, 3);
+    EXPECT_NE(waits.find("its GPU has still to do"), std::string::npos) << waits;
+    EXPECT_EQ(fsm->status(now).unexecuted_ms, 0u);
+    EXPECT_EQ(acks(13, 12, epoch, 648, 12), "");
+    EXPECT_EQ(acks(13, 13, epoch, 712, 13), "state protecting");
 }
 
 TEST_F(replication_primary_fsm_test, what_this_side_has_not_done_is_not_the_standbys_speed) {

@@ -194,8 +194,11 @@ std::uint64_t primary_log::unexecuted_ms(std::uint64_t now) const {
     return now - std::min(now, run_.unexecuted.since());
 }
 
-bool primary_log::keeps_up(std::uint64_t now) const {
-    return config_.max_behind_ms == 0 || unexecuted_ms(now) <= config_.max_behind_ms;
+bool primary_log::keeps_up(log_sequence up_to, std::uint64_t now) const {
+    if (config_.max_behind_ms == 0 || run_.unexecuted.empty() ||
+        followups_.awaits_this_side(run_.unexecuted.oldest()))
+        return true;
+    return run_.acked.executed >= up_to && unexecuted_ms(now) <= config_.max_behind_ms;
 }
 
 void primary_log::note_through(log_sequence entry, std::uint64_t now) {

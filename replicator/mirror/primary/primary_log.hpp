@@ -80,8 +80,10 @@ public:
         return run_.synced_mark != 0 && run_.acked.committed_epoch >= run_.synced_mark &&
                run_.acked.executed >= run_.synced_at;
     }
-    // The standby has executed all that it could have for longer than max_behind_ms.
-    bool keeps_up(std::uint64_t now) const;
+    log_sequence appended() const { return run_.appended; }
+    // The standby has executed all up to this entry, and all that it could have for longer than max_behind_ms;
+    // or what it has to do next awaits something of this side.
+    bool keeps_up(log_sequence up_to, std::uint64_t now) const;
     std::uint64_t unexecuted_ms(std::uint64_t now) const;
     void fill(primary_status& s, std::uint64_t now) const;
 

@@ -52,6 +52,7 @@ struct replication_primary_fsm::impl {
     std::uint32_t reconnect_delay = min_reconnect_ms;
     std::uint64_t connected_at = 0, last_heard = 0, next_heartbeat = never;
     std::uint64_t copied_at = never; // the standby has had everything since
+    log_sequence came_meanwhile = 0; // the last entry that the guest made until then
     hello peer;
     primary_log log; // of this run of the mirror
     bool checkpoints_wanted = false;
@@ -177,8 +178,11 @@ struct replication_primary_fsm::impl {
     void protect_if_complete() {
         if (state != primary_state::syncing || !log.copied())
             return;
-        copied_at = std::min(copied_at, now);
-        const bool keeps_up = log.keeps_up(now);
+        if (copied_at == never) {
+            copied_at = now;
+            came_meanwhile = log.appended();
+        }
+        const bool keeps_up = log.keeps_up(came_meanwhile, now);
         if (!keeps_up && now < copied_at + config.keep_up_wait_ms) {
             return become(primary_state::syncing,
                           "the standby has everything, and its GPU has still to do what this one has done");
