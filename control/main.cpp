@@ -23,6 +23,7 @@
 #include "control/mig/mig_command.hpp"
 #include "control/relay/relay.hpp"
 #include "control/run/guest_run.hpp"
+#include "control/share/mps.hpp"
 #include "control/share/share_status.hpp"
 #include "control/status/metrics.hpp"
 #include "control/status/status.hpp"
@@ -106,6 +107,8 @@ int list_gpus(const std::string& backend, const std::string& wanted_driver) {
     fmt::print("{}", said.out);
     if (const auto cut = mig_text_of_host(); !cut.empty())
         fmt::print("\n{}", cut);
+    if (const auto mps = mps_text_of_host(); !mps.empty())
+        fmt::print("\n{}", mps);
     if (const auto shares = shared_text(read_shared_gpus(true)); !shares.empty())
         fmt::print("\n{}", shares);
     return said.status;

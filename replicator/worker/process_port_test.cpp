@@ -13,12 +13,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 
 #include "worker/launcher.hpp"
 #include "worker/limits.hpp"
 #include "worker/port_test_helpers.hpp"
 #include "worker/reaper.hpp"
+#include "worker/spawn.hpp"
 #include "worker/test_worker.hpp"
 
 namespace kagemusha::worker {
@@ -219,6 +221,21 @@ TEST_F(process_port_fixture, a_relative_folder_of_libraries_is_left_out_with_a_s
     ASSERT_TRUE(drain_until(*port, sink, [&] { return !sink.done.empty(); }));
     EXPECT_NE(whole_log().find("workers don't look into 'build/lib' of LD_LIBRARY_PATH"), std::string::npos)
         << whole_log();
+}
+
+// A client of MPS can be ended by another one's fault (docs/sharing.md).
+TEST_F(process_port_fixture, a_worker_is_no_client_of_mps) {
+    setenv("CUDA_MPS_PIPE_DIRECTORY", "/run/mps", 1);
+    setenv("CUDA_CACHE_DISABLE", "1", 1);
+    bool mps = false, other = false;
+    for (const char* variable : worker_environment()) {
+        mps |= variable && std::string_view(variable).starts_with("CUDA_MPS_");
+        other |= variable && std::string_view(variable) == "CUDA_CACHE_DISABLE=1";
+    }
+    unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+    unsetenv("CUDA_CACHE_DISABLE");
+    EXPECT_FALSE(mps);
+    EXPECT_TRUE(other);
 }
 
 TEST_F(process_port_fixture, a_missing_executable_is_a_sentence) {

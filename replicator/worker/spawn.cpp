@@ -88,6 +88,8 @@ bool is_passed_on(std::string_view variable) {
     static constexpr std::string_view prefixes[] = {
         "OCL_ICD_", "OPENCL_", "POCL_", "CUDA_", "NVIDIA_",  "ROC_",   "ROCR_", "HSA_",   "HIP_",
         "ZE_",      "IGC_",    "NEO",   "MESA_", "RUSTICL_", "LIBGL_", "ASAN_", "UBSAN_", "TSAN_"};
+    if (variable.starts_with("CUDA_MPS_"))
+        return false; // a client of MPS can be ended by another one's fault
     static constexpr std::string_view names[] = {"LD_LIBRARY_PATH=", "PATH=", "GLIBC_TUNABLES="};
     return std::ranges::any_of(prefixes, [&](auto prefix) { return variable.starts_with(prefix); }) ||
            std::ranges::any_of(names, [&](auto name) { return variable.starts_with(name); });
