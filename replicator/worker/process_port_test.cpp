@@ -441,7 +441,7 @@ TEST_F(process_port_fixture, DISABLED_device_that_dies) {
     const auto port = start();
     const std::uint64_t pid = worker_pid(*port);
     submit(*port, 9, test_command::hang);
-    _exit(write(std::atoi(out), &pid, sizeof pid) == sizeof pid ? 0 : 1);
+    _exit(write(static_cast<int>(std::strtol(out, nullptr, 10)), &pid, sizeof pid) == sizeof pid ? 0 : 1);
 }
 
 TEST_F(process_port_fixture, a_worker_ends_with_the_device) {

@@ -8,7 +8,6 @@ namespace {
 using testing::meta;
 using testing::replication_primary_fsm_test;
 using testing::standby_hello;
-using testing::submit;
 
 // ---- flow control
 
