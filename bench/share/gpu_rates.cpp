@@ -7,24 +7,24 @@
 //
 // Prints one figure: GFLOP/s in FP32 (a multiply-add counts two), GB/s read and written in the GPU's memory, or GB/s
 // to it. The first OpenCL device counts, or SUITE_DEVICE as in bench/suite (PLATFORM.DEVICE).
-#include <CL/cl.h>
-
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
-#include <thread>
 #include <vector>
+
+#include "suite/gpu.hpp"
 
 namespace {
 
+using suite::need;
+
 constexpr char source[] = R"(
-kernel void arithmetic(global float* out, int rounds) {
+kernel void arithmetic(global float* out, uint rounds) {
     float a = get_global_id(0), b = a + 1, c = a + 2, d = a + 3;
-    for (int i = 0; i < rounds; ++i) {
+    for (uint i = 0; i < rounds; ++i) {
         a = mad(a, 0.999f, 0.5f);
         b = mad(b, 0.999f, 0.5f);
         c = mad(c, 0.999f, 0.5f);
@@ -40,118 +40,72 @@ constexpr double flops_of_round = 8;
 constexpr std::size_t copy_bytes = std::size_t{64} << 20;
 // Some 2 ms of an H200, 20 ms of a processor: short beside the seconds that count, long beside what a launch costs. Not
 // measured: others may compute meanwhile.
-constexpr cl_int gpu_rounds = 16384, processor_rounds = 512;
+constexpr cl_uint gpu_rounds = 16384, processor_rounds = 512;
 constexpr std::size_t under_way = 4;
 
 using system_clock = std::chrono::system_clock;
 
-void need(cl_int result, const char* what) {
-    if (result == CL_SUCCESS)
-        return;
-    std::fprintf(stderr, "gpu_rates: %s: error %d\n", what, result);
-    std::exit(1);
-}
-
-cl_device_id find_device() {
-    unsigned platform = 0, device = 0;
-    if (const char* chosen = std::getenv("SUITE_DEVICE")) {
-        const char* const end = chosen + std::strlen(chosen);
-        const auto [dot, error] = std::from_chars(chosen, end, platform);
-        const bool good = error == std::errc{} && dot != end && *dot == '.' &&
-                          std::from_chars(dot + 1, end, device).ec == std::errc{};
-        need(good ? CL_SUCCESS : CL_INVALID_VALUE, "SUITE_DEVICE, which is PLATFORM.DEVICE");
-    }
-    std::array<cl_platform_id, 16> platforms{};
-    std::array<cl_device_id, 64> devices{};
-    cl_uint count = 0;
-    need(clGetPlatformIDs(platforms.size(), platforms.data(), &count), "clGetPlatformIDs");
-    need(platform < count ? CL_SUCCESS : CL_DEVICE_NOT_FOUND, "the platform");
-    need(clGetDeviceIDs(platforms[platform], CL_DEVICE_TYPE_ALL, devices.size(), devices.data(), &count),
-         "clGetDeviceIDs");
-    need(device < count ? CL_SUCCESS : CL_DEVICE_NOT_FOUND, "the device");
-    return devices[device];
-}
-
 class work {
 public:
     explicit work(std::string_view what) : what_(what) {
-        cl_int result = 0;
-        device_ = find_device();
-        rounds_ = is_gpu() ? gpu_rounds : processor_rounds;
-        context_ = clCreateContext(nullptr, 1, &device_, nullptr, nullptr, &result);
-        need(result, "clCreateContext");
-        queue_ = clCreateCommandQueue(context_, device_, 0, &result);
-        need(result, "clCreateCommandQueue");
-        cl_uint units = 1;
-        need(clGetDeviceInfo(device_, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, nullptr),
-             "clGetDeviceInfo");
-        items_ = what == "memory" ? memory_bytes() / 16 : std::size_t{units} * 8192;
-        for (cl_mem& one : memory_) {
-            one = clCreateBuffer(context_, CL_MEM_READ_WRITE, what == "copy" ? copy_bytes : items_ * 16,
-                                 nullptr, &result);
-            need(result, "clCreateBuffer");
-        }
+        const bool on_gpu = (told<cl_device_type>(CL_DEVICE_TYPE) & CL_DEVICE_TYPE_GPU) != 0;
+        const bool large = on_gpu && told<cl_ulong>(CL_DEVICE_MAX_MEM_ALLOC_SIZE) >= cl_ulong{2} << 30;
+        rounds_ = on_gpu ? gpu_rounds : processor_rounds;
+        items_ = what == "memory" ? (std::size_t{large ? 2048u : 64u} << 20) / 16
+                                  : std::size_t{told<cl_uint>(CL_DEVICE_MAX_COMPUTE_UNITS)} * 8192;
+        for (int i = 0; i < 2; ++i)
+            memory_.push_back(gpu_.make(what == "copy" ? copy_bytes : items_ * 16));
         if (what == "copy") {
             host_.assign(copy_bytes, 'x');
             return;
         }
-        const char* text = source;
-        const cl_program program = clCreateProgramWithSource(context_, 1, &text, nullptr, &result);
-        need(result, "clCreateProgramWithSource");
-        need(clBuildProgram(program, 1, &device_, "", nullptr, nullptr), "clBuildProgram");
-        kernel_ = clCreateKernel(program, what == "memory" ? "memory" : "arithmetic", &result);
-        need(result, "clCreateKernel");
-        need(clSetKernelArg(kernel_, 0, sizeof(cl_mem), &memory_[0]), "clSetKernelArg");
+        kernel_ = gpu_.build(source, {what == "memory" ? "memory" : "arithmetic"});
         if (what == "memory")
-            need(clSetKernelArg(kernel_, 1, sizeof(cl_mem), &memory_[1]), "clSetKernelArg");
+            kernel_[0].with(memory_[0], memory_[1]);
         else
-            need(clSetKernelArg(kernel_, 1, sizeof rounds_, &rounds_), "clSetKernelArg");
+            kernel_[0].with(memory_[0], rounds_);
     }
 
-    ~work() { clFinish(queue_); } // what is under way reads host_
+    ~work() { gpu_.finish(); } // what is under way reads host_
     work(const work&) = delete;
     work& operator=(const work&) = delete;
 
     // Gives how much it does: FLOP or bytes.
     double once(cl_event& end) {
         if (what_ == "copy") {
-            need(clEnqueueWriteBuffer(queue_, memory_[0], CL_FALSE, 0, copy_bytes, host_.data(), 0, nullptr,
-                                      &end),
+            need(clEnqueueWriteBuffer(gpu_.queue(), memory_[0].get(), CL_FALSE, 0, copy_bytes, host_.data(),
+                                      0, nullptr, &end),
                  "clEnqueueWriteBuffer");
-            need(clFlush(queue_), "clFlush");
+            need(clFlush(gpu_.queue()), "clFlush");
             return copy_bytes;
         }
         const std::size_t group = 256;
-        need(clEnqueueNDRangeKernel(queue_, kernel_, 1, nullptr, &items_, &group, 0, nullptr, &end),
+        need(clEnqueueNDRangeKernel(gpu_.queue(), kernel_[0].get(), 1, nullptr, &items_, &group, 0, nullptr,
+                                    &end),
              "clEnqueueNDRangeKernel");
-        need(clFlush(queue_), "clFlush");
+        need(clFlush(gpu_.queue()), "clFlush");
         return what_ == "memory" ? static_cast<double>(items_) * 32
                                  : static_cast<double>(items_) * rounds_ * flops_of_round;
     }
 
 private:
-    bool is_gpu() const {
-        cl_device_type type = 0;
-        need(clGetDeviceInfo(device_, CL_DEVICE_TYPE, sizeof type, &type, nullptr), "clGetDeviceInfo");
-        return (type & CL_DEVICE_TYPE_GPU) != 0;
-    }
-
-    std::size_t memory_bytes() const {
-        cl_ulong most = 0;
-        need(clGetDeviceInfo(device_, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof most, &most, nullptr),
-             "clGetDeviceInfo");
-        return std::size_t{is_gpu() && most >= cl_ulong{2} << 30 ? 2048u : 64u} << 20;
+    template <typename T>
+    T told(cl_device_info what) const {
+        cl_device_id device = nullptr;
+        T value{};
+        need(clGetCommandQueueInfo(gpu_.queue(), CL_QUEUE_DEVICE, sizeof device, &device, nullptr),
+             "clGetCommandQueueInfo");
+        need(clGetDeviceInfo(device, what, sizeof value, &value, nullptr), "clGetDeviceInfo");
+        return value;
     }
 
     const std::string_view what_;
-    cl_device_id device_ = nullptr;
-    cl_context context_ = nullptr;
-    cl_command_queue queue_ = nullptr;
-    cl_kernel kernel_ = nullptr;
-    std::array<cl_mem, 2> memory_{};
+    const suite::gpu gpu_;
+    std::vector<suite::buffer> memory_;
+    std::vector<suite::kernel> kernel_;
     std::vector<char> host_;
     std::size_t items_ = 0;
-    cl_int rounds_ = 0;
+    cl_uint rounds_ = 0;
 };
 
 bool number(const char* text, double& value) {

@@ -2,15 +2,13 @@
 #include "control/share/mps.hpp"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
 #include <fmt/format.h>
 
-#include "base/unique_fd.hpp"
+#include "control/base/unix_socket.hpp"
 
 namespace kagemusha::control {
 
@@ -18,16 +16,7 @@ namespace {
 
 // Its socket stays behind when the daemon was killed. What kind of socket it is does not matter here.
 bool somebody_listens(const std::filesystem::path& socket) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (socket.native().size() >= sizeof address.sun_path)
-        return false;
-    std::memcpy(address.sun_path, socket.c_str(), socket.native().size());
-    const unique_fd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!client)
-        return false;
-    return ::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-           errno == EPROTOTYPE || errno == EAGAIN;
+    return connect_unix(socket, SOCK_NONBLOCK) || errno == EPROTOTYPE || errno == EAGAIN;
 }
 
 } // namespace

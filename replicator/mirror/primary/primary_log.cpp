@@ -188,15 +188,16 @@ void primary_log::check_behind(std::uint64_t now) {
     }
 }
 
+bool primary_log::standby_could_go_on() const {
+    return !run_.unexecuted.empty() && !followups_.awaits_this_side(run_.unexecuted.oldest());
+}
+
 std::uint64_t primary_log::unexecuted_ms(std::uint64_t now) const {
-    if (run_.unexecuted.empty() || followups_.awaits_this_side(run_.unexecuted.oldest()))
-        return 0;
-    return now - std::min(now, run_.unexecuted.since());
+    return standby_could_go_on() ? now - std::min(now, run_.unexecuted.since()) : 0;
 }
 
 bool primary_log::keeps_up(log_sequence up_to, std::uint64_t now) const {
-    if (config_.max_behind_ms == 0 || run_.unexecuted.empty() ||
-        followups_.awaits_this_side(run_.unexecuted.oldest()))
+    if (config_.max_behind_ms == 0 || !standby_could_go_on())
         return true;
     return run_.acked.executed >= up_to && unexecuted_ms(now) <= config_.max_behind_ms;
 }

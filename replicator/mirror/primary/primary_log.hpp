@@ -108,6 +108,7 @@ private:
     void drop(log_sequence up_to);
     void check_congestion();
     void check_behind(std::uint64_t now);
+    bool standby_could_go_on() const; // what it has to do next awaits nothing of this side
     void note_through(log_sequence entry, std::uint64_t now);
     std::uint64_t behind(std::uint64_t now) const;
     bool held_up_by_standby() const;
