@@ -2,7 +2,8 @@
 // What a link costs on one machine, over a Unix socket and over TCP with TLS, each figure beside that of
 // plain Asio in the same run:
 //
-//   bulk     content messages of 4 MiB from scattered guest-like pages into one place
+//   bulk     content messages of 4 MiB from one place into one place
+//   lanes    the same from 128 MiB into 128 MiB, over one connection and over lanes of the link
 //   small    messages a second of the size of an acknowledgement
 //   latency  a heartbeat there and back
 //
@@ -41,7 +42,9 @@ struct end : net::link_sink {
     net::event_loop loop;
     std::unique_ptr<net::link> link;
     std::unique_ptr<net::listener> listener;
-    std::vector<std::byte> place = std::vector<std::byte>(mirror::content_piece_bytes);
+    // Content goes to them in turn.
+    std::vector<std::vector<std::byte>> places{std::vector<std::byte>(mirror::content_piece_bytes)};
+    std::size_t next_place = 0;
     std::function<void()> connected = [] {};
     std::function<void(const mirror::message&)> message = [](const mirror::message&) {};
     std::function<void()> sent = [] {};
@@ -49,7 +52,7 @@ struct end : net::link_sink {
 
     void on_connected(const std::string&) override { connected(); }
     net::receive_buffers on_payload(const mirror::message&, std::uint64_t bytes) override {
-        return {std::span(place.data(), bytes)};
+        return {{std::span(places[next_place++ % places.size()].data(), bytes)}};
     }
     void on_message(const mirror::message& m) override { message(m); }
     void on_sent(std::uint64_t) override { sent(); }
@@ -60,12 +63,13 @@ struct end : net::link_sink {
 };
 
 // Connects two ends and runs both until the receiver's loop is stopped; the sender starts with its hello.
-transfer_cost run_pair(const std::string& keys, end& sender, end& receiver) {
+transfer_cost run_pair(const std::string& keys, end& sender, end& receiver, std::uint32_t lanes = 0) {
     net::link_options options;
     // A port is served with keys only.
     options.address = keys.empty() ? "unix:" + directory + "/link" : "127.0.0.1:0";
     if (!keys.empty())
         options.tls = {keys, "bench", net::link_part::qemu};
+    options.lanes = lanes;
     std::string error;
     receiver.listener = net::listen(
         receiver.loop, options,
@@ -94,25 +98,28 @@ transfer_cost run_pair(const std::string& keys, end& sender, end& receiver) {
     return cost;
 }
 
-transfer_cost link_bulk(const std::string& keys, std::size_t bytes, std::uint64_t count) {
+transfer_cost link_bulk(const std::string& keys, std::size_t bytes, std::uint64_t count,
+                        std::size_t places = 1, std::uint32_t lanes = 0) {
     end sender, receiver;
-    const std::vector<std::byte> memory(bytes, std::byte{0x5a});
+    receiver.places.assign(places, std::vector<std::byte>(bytes));
+    const std::vector<std::vector<std::byte>> memory(places, std::vector<std::byte>(bytes, std::byte{0x5a}));
     std::uint64_t left = count, arrived = 0;
     const auto fill = [&] {
         while (left > 0 && sender.link->can_send()) {
             mirror::content m;
             m.sequence = 1;
             m.bytes = bytes;
-            sender.link->send(m, {memory});
+            sender.link->send(m, {memory[left % places]});
             --left;
         }
     };
-    sender.connected = sender.sent = fill;
+    sender.sent = fill;
+    sender.message = [&](const mirror::message&) { fill(); }; // the hello
     receiver.message = [&](const mirror::message& m) {
         if (std::holds_alternative<mirror::content>(m) && ++arrived == count)
             receiver.loop.stop();
     };
-    return run_pair(keys, sender, receiver);
+    return run_pair(keys, sender, receiver, lanes);
 }
 
 transfer_cost link_small(const std::string& keys, std::uint64_t count) {
@@ -180,9 +187,25 @@ void compare_bulk(const std::string& keys, const char* name, std::uint64_t mib, 
                 median(plain.wall) / median(link.wall) * 100, median(plain.cpu) / median(link.cpu) * 100);
 }
 
+void compare_lanes(const std::string& keys, const char* name, std::uint64_t mib, unsigned rounds) {
+    constexpr std::size_t bytes = mirror::content_piece_bytes, places = (std::size_t{128} << 20) / bytes;
+    const std::uint64_t count = std::max<std::uint64_t>(places, (mib << 20) / bytes);
+    constexpr std::uint32_t lanes[] = {0, 1, 2, 4, 8};
+    series of[std::size(lanes)];
+    for (unsigned i = 0; i < rounds; ++i)
+        for (std::size_t k = 0; k < std::size(lanes); ++k)
+            of[k].add(link_bulk(keys, bytes, count, places, lanes[k]));
+    const double sent_mib = static_cast<double>(count * bytes) / (1 << 20);
+    for (std::size_t k = 0; k < std::size(lanes); ++k)
+        std::printf("lanes %-4s %u: %6.0f MiB/s, %5.3f CPU ms/MiB   ratio to none %.2f by time\n", name,
+                    lanes[k], sent_mib / median(of[k].wall), median(of[k].cpu) / sent_mib * 1e3,
+                    median(of[0].wall) / median(of[k].wall));
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
+    std::setvbuf(stdout, nullptr, _IOLBF, 0); // what was measured is told also if this is ended early
     const std::uint64_t mib = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1024;
     const unsigned rounds = argc > 2 ? static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10)) : 5;
     if (mib == 0 || rounds == 0)
@@ -201,6 +224,7 @@ int main(int argc, char** argv) {
          {std::pair<const char*, std::string>{"unix", ""},
           {"tls", net::keys_directory(made.host_directories[0], "bench", net::link_part::qemu)}}) {
         compare_bulk(keys, name, mib, rounds);
+        compare_lanes(keys, name, mib, rounds);
         series small, trips;
         constexpr std::uint64_t messages = 1'000'000, round_trips = 20'000;
         for (unsigned i = 0; i < rounds; ++i) {

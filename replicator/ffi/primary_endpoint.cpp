@@ -80,6 +80,8 @@ void primary_endpoint::attach_tap() {
     agent.now_ns = now_ns;
     agent.ship = ship_;
     agent.cuda = cuda_;
+    if (cuda_)
+        agent.max_reads_in_flight = mirror::agent_options::cuda_reads_in_flight;
     // So that they are none of those of another host that had this VM before.
     agent.first_id = (random_number() & 0x3fffff) << 40;
     mirror::primary_shadow_options options;

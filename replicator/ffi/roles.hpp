@@ -17,6 +17,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -42,10 +43,17 @@ void put(char (&to)[n], const std::string& text) {
     to[bytes] = 0;
 }
 
+// One processor copies or encrypts less than a link can carry. One lane at least, so that heartbeats and
+// commands never wait behind content.
+inline std::uint32_t default_lanes() {
+    return std::clamp(std::thread::hardware_concurrency() / 4, 1u, 4u);
+}
+
 inline net::link_options link_options(const kagemusha_device_config& c, const std::string& address) {
     net::link_options out;
     out.address = address;
     out.tls = {text_of(c.tls_directory), text_of(c.vm_id), net::link_part::qemu};
+    out.lanes = default_lanes();
     return out;
 }
 

@@ -43,6 +43,7 @@ public:
         configure(o.fsm, c, device, core);
         o.fsm.hold_bytes = or_default(c.hold_bytes, mirror::default_hold_bytes);
         o.listen = link_options(c, text_of(c.standby_listen));
+        o.listen.lanes = mirror::max_lanes; // the primary knows how many are of use
         o.log = logger(c);
         o.live = [self = made.get()] { self->on_live(); };
         made->log_ = logger(c);

@@ -79,6 +79,8 @@ std::string check(const mirror::hello& m) {
     for (const std::string& name : m.capabilities)
         if (!is_text(name))
             return "a capability is too long or not printable";
+    if (!m.lane_token.empty() && m.lane_token.size() != mirror::lane_token_bytes)
+        return "the token for lanes has another length";
     return {};
 }
 
@@ -113,6 +115,10 @@ std::string check(const mirror::content& m) {
         return "the piece lies behind any payload";
     if (m.compressed_bytes >= m.bytes)
         return "the compressed piece is not smaller than the piece";
+    if (m.lane > mirror::max_lanes)
+        return "there are not so many lanes";
+    if (m.lane != 0 && (m.compressed_bytes != 0 || m.bytes < mirror::min_lane_bytes))
+        return "only large pieces that are not compressed come over lanes";
     return {};
 }
 
@@ -230,8 +236,11 @@ std::string check(const mirror::message& m) {
 }
 
 std::uint64_t payload_bytes_of(const mirror::message& m) {
-    if (const auto* piece = std::get_if<mirror::content>(&m))
+    if (const auto* piece = std::get_if<mirror::content>(&m)) {
+        if (piece->lane != 0)
+            return 0;
         return piece->compressed_bytes != 0 ? piece->compressed_bytes : piece->bytes;
+    }
     if (const auto* pack = std::get_if<mirror::built>(&m))
         return pack->bytes;
     std::uint64_t bytes = 0;

@@ -41,6 +41,9 @@ const char* take(const replication::Hello& h, mirror::hello& out) {
     out.oldest_abi_version = h.oldest_abi_version();
     out.checkpoint_version = h.checkpoint_version();
     out.oldest_checkpoint_version = h.oldest_checkpoint_version();
+    if (h.lane_token().size() > mirror::lane_token_bytes)
+        return "the token for lanes is too long";
+    out.lane_token = h.lane_token();
     return nullptr;
 }
 
@@ -112,7 +115,7 @@ const char* take(const replication::Entries& b, mirror::entries& out) {
 }
 
 const char* take(const replication::Content& c, mirror::content& out) {
-    out = {c.sequence(), c.payload(), c.offset(), c.length(), c.compressed_bytes()};
+    out = {c.sequence(), c.payload(), c.offset(), c.length(), c.compressed_bytes(), c.lane()};
     return nullptr;
 }
 

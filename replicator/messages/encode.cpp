@@ -38,6 +38,7 @@ void fill(replication::Message& out, const mirror::hello& m) {
     h.set_oldest_abi_version(m.oldest_abi_version);
     h.set_checkpoint_version(m.checkpoint_version);
     h.set_oldest_checkpoint_version(m.oldest_checkpoint_version);
+    h.set_lane_token(m.lane_token);
 }
 
 // A column that has the same value, its default, in every entry is left out.
@@ -91,6 +92,7 @@ void fill(replication::Message& out, const mirror::content& m) {
     c.set_offset(m.offset);
     c.set_length(m.bytes);
     c.set_compressed_bytes(m.compressed_bytes);
+    c.set_lane(m.lane);
 }
 
 void fill(replication::Message& out, const mirror::built& m) {

@@ -12,7 +12,6 @@
 using namespace kagemusha;
 using namespace kagemusha::messages;
 using namespace kagemusha::messages::test;
-using mirror::entry_kind;
 
 namespace {
 
@@ -74,7 +73,8 @@ std::string answer_to_content(Change change) {
     c.set_sequence(1);
     c.set_length(100);
     change(c);
-    return answer_to(m, c.compressed_bytes() != 0 ? c.compressed_bytes() : c.length());
+    const std::uint64_t follows = c.compressed_bytes() != 0 ? c.compressed_bytes() : c.length();
+    return answer_to(m, c.lane() != 0 ? 0 : follows);
 }
 
 #define EXPECT_REFUSED(sentence, answer) EXPECT_PRED_FORMAT2(testing::IsSubstring, sentence, answer)
@@ -141,6 +141,22 @@ TEST(hostile_messages, hello) {
                        for (int i = 0; i < 65; ++i)
                            h.add_capabilities("c");
                    }));
+}
+
+TEST(hostile_messages, lanes) {
+    EXPECT_REFUSED("another length", answer_to_hello([](auto& h) { h.set_lane_token("short"); }));
+    EXPECT_REFUSED("too long", answer_to_hello([](auto& h) { h.set_lane_token(std::string(17, 'x')); }));
+    const auto lane = [](std::uint32_t number, std::uint64_t length, std::uint64_t compressed_bytes = 0) {
+        return answer_to_content([&](auto& c) {
+            c.set_lane(number);
+            c.set_length(length);
+            c.set_compressed_bytes(compressed_bytes);
+        });
+    };
+    EXPECT_EQ(lane(mirror::max_lanes, mirror::min_lane_bytes), "");
+    EXPECT_REFUSED("not so many lanes", lane(mirror::max_lanes + 1, mirror::min_lane_bytes));
+    EXPECT_REFUSED("only large pieces", lane(1, mirror::min_lane_bytes - 1));
+    EXPECT_REFUSED("only large pieces", lane(1, mirror::min_lane_bytes, 100));
 }
 
 TEST(hostile_messages, ranges_of_versions) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// connect (link.hpp): looks the name up, tries its addresses in turn, shakes hands; all within one timeout.
+// dial (connection.hpp): looks the name up, tries its addresses in turn, shakes hands; all within one timeout.
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 
@@ -127,7 +127,7 @@ private:
 
 } // namespace
 
-std::unique_ptr<link> connect(event_loop& loop, const link_options& options, link_sink& sink) {
+std::shared_ptr<connection> dial(event_loop& loop, const link_options& options, link_sink& sink) {
     std::string error;
     const auto to = parse_address(options.address, error);
     std::shared_ptr<tls_keys> keys;
@@ -144,7 +144,7 @@ std::unique_ptr<link> connect(event_loop& loop, const link_options& options, lin
         asio::post(loop.native().io, [c, error] { c->fail(error); });
     else
         asio::post(loop.native().io, [d = std::make_shared<dialer>(loop, options, *to, c)] { d->start(); });
-    return std::make_unique<connection_link>(std::move(c));
+    return c;
 }
 
 } // namespace kagemusha::net

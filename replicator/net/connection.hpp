@@ -3,7 +3,7 @@
 // closing, timeouts. What is different is in plain_connection.cpp and tls_connection.cpp.
 //
 // For the sources of this folder only. One thread: the loop's. Handlers that are under way hold the
-// connection; the user holds a handle (connection_link) and may drop it at any time, also inside a callback.
+// connection; the user holds a handle (laned_link) and may drop it at any time, also inside a callback.
 //
 //   opening ──opened()──▶ open ──finish()──▶ finishing ──all written, peer's end seen──▶ closed
 //      │                   │                                                               ▲
@@ -23,6 +23,9 @@
 #include "net/send_queue.hpp"
 
 namespace kagemusha::net {
+
+class tls_keys;     // tls.hpp
+struct tls_context; // the same
 
 // A buffer sequence for Asio that is cheap to copy: Asio's operations keep copies of the sequence, and the
 // pieces stay in the connection.
@@ -47,7 +50,7 @@ public:
     connection(const connection&) = delete;
     connection& operator=(const connection&) = delete;
 
-    // The user's side (by connection_link).
+    // The user's side (by laned_link).
     void send(const mirror::message& m, const std::vector<std::span<const std::byte>>& payload,
               std::shared_ptr<const void> keep);
     bool can_send() const { return !is_over() && queue_.bytes() < options_.max_queued_bytes; }
@@ -59,6 +62,7 @@ public:
     void set_sink(link_sink* sink) { sink_ = sink; }
     void opened(const std::string& peer); // calls on_connected; frames flow from now on
     void fail(const std::string& why);    // closed at once, on_closed
+    void refuse(const std::string& why);  // the same; the peer broke a rule, and is told
     bool is_closed() const { return state_ == state::closed; }
     virtual boost::asio::generic::stream_protocol::socket& socket() = 0; // the TCP or Unix socket itself
     // Makes the socket that has connected ready for frames. `done` gets an empty string, or a sentence: what
@@ -67,6 +71,7 @@ public:
     virtual void handshake(handshake_done done) = 0;
     // Who the peer has proved to be; empty: nobody.
     virtual std::string proven_name() const = 0;
+    virtual std::shared_ptr<const tls_context> tls() const { return nullptr; }
 
 protected:
     // What carries the bytes. A started operation ends in on_read or on_written, once. After close() of the
@@ -100,7 +105,6 @@ private:
     void write();
     void schedule_write();
     void write_failed(const std::string& why);
-    void refuse(const std::string& why);
     void all_written();
     void watch_writing();
     void watch_hello();
@@ -125,7 +129,8 @@ private:
     boost::asio::steady_timer write_timer_;
 };
 
-class tls_keys; // tls.hpp
+// Connects it (connect.cpp): as connect() of link.hpp.
+std::shared_ptr<connection> dial(event_loop& loop, const link_options& options, link_sink& sink);
 
 std::shared_ptr<connection> make_plain_connection(event_loop& loop, const link_options& options);
 // With the keys as they are now. It ends when they change and the peer's certificate is none of the CA's any
@@ -136,22 +141,5 @@ struct admitted_peer; // door.hpp
 // Of a peer that a door has let in; `keys` as above, null without TLS.
 std::shared_ptr<connection> make_admitted_connection(event_loop& loop, const link_options& options,
                                                      std::shared_ptr<tls_keys> keys, admitted_peer peer);
-
-// What the user of a link holds.
-class connection_link final : public link {
-public:
-    explicit connection_link(std::shared_ptr<connection> c) : connection_(std::move(c)) {}
-    ~connection_link() override { connection_->abandon(); }
-    void send(const mirror::message& m, std::vector<std::span<const std::byte>> payload,
-              std::shared_ptr<const void> keep) override {
-        connection_->send(m, payload, std::move(keep));
-    }
-    bool can_send() const override { return connection_->can_send(); }
-    std::uint64_t queued_bytes() const override { return connection_->queued_bytes(); }
-    void finish() override { connection_->finish(); }
-
-private:
-    std::shared_ptr<connection> connection_;
-};
 
 } // namespace kagemusha::net

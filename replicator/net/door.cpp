@@ -14,7 +14,6 @@
 
 #include <array>
 #include <chrono>
-#include <csignal>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "base/rate_limiter.hpp"
 #include "net/admission.hpp"
 #include "net/link.hpp"
+#include "net/quiet_thread.hpp"
 
 namespace kagemusha::net {
 
@@ -114,12 +114,7 @@ public:
         error_code ignored;
         where_ = endpoint_text(socket_.local_endpoint(ignored));
         accept();
-        // Signals are the process's other threads'; a peer that is gone is no signal.
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, &before);
-        thread_ = std::thread([this] { io_.run(); });
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        thread_ = quiet_thread([this] { io_.run(); });
         return {};
     }
 

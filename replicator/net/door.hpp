@@ -27,6 +27,7 @@ public:
     owned_socket(owned_socket&& other) noexcept : fd_(other.release()), protocol_(other.protocol_) {}
     owned_socket& operator=(owned_socket&&) = delete;
     ~owned_socket();
+    int get() const { return fd_; }
     int release() { return std::exchange(fd_, -1); }
     const stream_protocol& protocol() const { return protocol_; }
 

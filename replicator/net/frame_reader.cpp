@@ -131,7 +131,7 @@ std::string frame_reader::take_message(frame_sink& sink) {
         sink.on_message(m);
         return {};
     }
-    auto where = sink.on_payload(m, header_.payload_bytes);
+    auto where = sink.on_payload(m, header_.payload_bytes).pieces;
     if (!sink.wants_more())
         return {};
     if (where.empty())

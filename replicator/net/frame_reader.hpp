@@ -71,7 +71,7 @@ private:
     // Of the message whose bytes are arriving; the buffer is empty meanwhile.
     bool in_payload_ = false;
     mirror::message message_;
-    receive_buffers payload_;
+    std::vector<std::span<std::byte>> payload_;
     std::size_t piece_ = 0, piece_offset_ = 0; // the next byte's place
     std::uint64_t payload_left_ = 0;
 };

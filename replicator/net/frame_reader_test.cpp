@@ -19,8 +19,8 @@ public:
         receive_buffers out;
         auto& place = payloads.back();
         for (std::size_t at = 0; at < place.size(); at += piece_bytes) {
-            out.emplace_back(place.data() + at, std::min(piece_bytes, place.size() - at));
-            out.emplace_back(); // an empty piece is no problem
+            out.pieces.emplace_back(place.data() + at, std::min(piece_bytes, place.size() - at));
+            out.pieces.emplace_back(); // an empty piece is no problem
         }
         return out;
     }

@@ -55,18 +55,28 @@ struct link_options {
     std::uint32_t write_timeout_ms = 10000;  // without a byte that the peer takes: the link ends
     // Beyond it can_send() is false. Far beyond it (twice and a large frame or two) the link ends.
     std::uint64_t max_queued_bytes = std::uint64_t{16} << 20;
+    // Further connections for large pieces of content, each with a thread at both ends (lane.hpp). Who connects
+    // opens as many as the peer takes, who listens takes as many. At most mirror::max_lanes.
+    std::uint32_t lanes = 0;
+    std::function<void(const std::string&)> note = {}; // what people should know and what ends nothing
 };
 
-// Where the bytes behind a message go. The pieces add up to its payload_bytes.
-using receive_buffers = std::vector<std::span<std::byte>>;
+// Where the bytes of a message go. The pieces add up to their number.
+struct receive_buffers {
+    std::vector<std::span<std::byte>> pieces;
+    // Of a piece of content: keeps that memory, for a lane that still writes there when its user has let go.
+    std::shared_ptr<const void> keep = {};
+};
 
 class link_sink {
 public:
     // First; for accepted links too. `peer`: its name if it has proved one, and its address.
     virtual void on_connected(const std::string& peer) = 0;
-    // A message with bytes behind it: where to put them. Empty: no room for it, the link ends. Not called for
-    // messages without. The buffers stay valid until on_message, on_closed,
-    // finish() or the link's destructor.
+    // A message with bytes: where to put them. Empty: no room for it, the link ends. Not called for messages
+    // without. The buffers stay valid until on_message, on_closed, finish() or the link's destructor, and those
+    // of a piece that comes over a lane as long as their `keep`. Such a piece's on_message comes when its bytes
+    // have, behind other messages perhaps; pieces keep their order, and a message that calls an entry off its
+    // place behind them.
     virtual receive_buffers on_payload(const mirror::message& m, std::uint64_t bytes) = 0;
     virtual void on_message(const mirror::message& m) = 0; // its bytes have arrived
     virtual void on_sent(std::uint64_t bytes) = 0;         // room for more; since the last call

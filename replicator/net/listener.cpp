@@ -10,6 +10,7 @@
 #include "net/door.hpp"
 #include "net/endpoint.hpp"
 #include "net/event_loop_impl.hpp"
+#include "net/laned_link.hpp"
 #include "net/tls.hpp"
 
 namespace kagemusha::net {
@@ -46,7 +47,7 @@ public:
                    [self = shared_from_this(), peer = std::make_shared<admitted_peer>(std::move(peer))] {
                        --self->waiting_;
                        if (!self->closed_)
-                           self->offer(std::move(*peer));
+                           self->arrive(std::move(*peer));
                    });
     }
     void on_log(const std::string& line) {
@@ -60,6 +61,17 @@ public:
     void close() { closed_ = true; }
 
 private:
+    // A lane of the connection that is there, perhaps.
+    void arrive(admitted_peer peer) {
+        const auto mat = mat_.lock();
+        const auto otherwise = [weak = weak_from_this()](admitted_peer p) {
+            if (const auto self = weak.lock(); self && !self->closed_)
+                self->offer(std::move(p));
+        };
+        if (!mat || !mat->take(peer, otherwise))
+            offer(std::move(peer));
+    }
+
     void offer(admitted_peer admitted) {
         const auto from = admitted.from;
         std::shared_ptr<connection> c;
@@ -71,15 +83,22 @@ private:
         }
         const auto name = c->proven_name();
         const auto peer = name.empty() ? from : name + " (" + from + ")";
+        auto laned = std::make_unique<laned_receiver>(loop_, options_, c);
+        laned_receiver& there = *laned;
+        const auto mat = there.mat();
         // Null: refused. Then the link is gone already, or closes with the last handle.
-        auto* const sink = accepted_(std::make_unique<connection_link>(c), peer);
-        if (!sink) {
+        auto* const user = accepted_(std::move(laned), peer);
+        if (!user || mat.expired()) {
             c->abandon();
             return;
         }
+        there.set_user(user);
+        // Who is refused with a sentence has no lanes, so the mat stays that of the one who was here before.
+        if (const auto before = mat_.lock(); !before || !before->owner || before->owner->is_over())
+            mat_ = mat;
         if (c->is_closed())
             return;
-        c->set_sink(sink);
+        c->set_sink(&there.sink());
         c->opened(peer);
     }
 
@@ -91,6 +110,7 @@ private:
     std::atomic<unsigned> waiting_ = 0;
     bool reported_busy_ = false; // the door's thread
     bool closed_ = false;
+    std::weak_ptr<laned_receiver::door_mat> mat_; // of the connection that may get lanes
 };
 
 class open_listener final : public listener {

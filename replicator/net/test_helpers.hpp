@@ -68,12 +68,14 @@ public:
         payload_offered = true;
         if (refuse_payload)
             return {};
-        payloads.emplace_back(size);
+        ++places_given;
+        if (!one_place || payloads.empty())
+            payloads.emplace_back(size);
         auto& place = payloads.back();
         receive_buffers out;
         const std::size_t step = piece_bytes == 0 ? place.size() : piece_bytes;
         for (std::size_t at = 0; at < place.size(); at += step)
-            out.emplace_back(place.data() + at, std::min(step, place.size() - at));
+            out.pieces.emplace_back(place.data() + at, std::min(step, place.size() - at));
         return out;
     }
     void on_message(const mirror::message& m) override {
@@ -94,6 +96,8 @@ public:
     }
 
     bool connected = false, payload_offered = false, refuse_payload = false;
+    bool one_place = false; // whoever asks gets the same
+    std::size_t places_given = 0;
     unsigned closed = 0;
     std::string peer, why;
     std::vector<mirror::message> messages;
@@ -202,6 +206,10 @@ public:
         const auto size = ::recv(fd_, out.data(), out.size(), MSG_DONTWAIT);
         out.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
         return out;
+    }
+    bool ended() const { // by the other end
+        std::byte one;
+        return ::recv(fd_, &one, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
     }
     void end() {
         if (fd_ >= 0)

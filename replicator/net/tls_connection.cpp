@@ -77,6 +77,8 @@ public:
         return certificate ? subject_name(X509_get_subject_name(certificate)) : std::string{};
     }
 
+    std::shared_ptr<const tls_context> tls() const override { return tls_; }
+
     // Holds nobody: it ends with the connection.
     void watch_keys() {
         look_.expires_after(look_period);

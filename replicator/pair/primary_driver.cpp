@@ -69,6 +69,9 @@ public:
     }
 
     std::string start() {
+        options_.link.note = [this](const std::string& line) {
+            say(KAGEMUSHA_LOG_INFO, "replication: " + line);
+        };
         std::string error;
         memory_ = arena::create("kagemusha-agent", options_.agent_bytes, options_.agent_region, error);
         if (!memory_)

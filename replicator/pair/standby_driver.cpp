@@ -47,8 +47,10 @@ std::string threaded_standby::start() {
     hold_.emplace(*memory_, standby_region, options_.fsm.hold_bytes);
     if (!inbox_.ok())
         return "no descriptor is left for replication; raise the limit of open files";
+    net::link_options listen = options_.listen;
+    listen.note = [this](const std::string& line) { say(KAGEMUSHA_LOG_WARNING, "replication: " + line); };
     listener_ = net::listen(
-        loop_, options_.listen,
+        loop_, listen,
         [this](std::unique_ptr<net::link> l, const std::string& peer) { return accept(std::move(l), peer); },
         [this](const std::string& line) { on_stranger(line); }, error);
     if (!listener_)
@@ -307,7 +309,7 @@ void threaded_standby::on_connected(const std::string&) {
 
 net::receive_buffers threaded_standby::on_payload(const mirror::message& m, std::uint64_t bytes) {
     net::receive_buffers where = hold_->on_payload(m, bytes);
-    if (where.empty()) {
+    if (where.pieces.empty()) {
         say(KAGEMUSHA_LOG_WARNING,
             "replication: the " + std::to_string(bytes) +
                 " bytes behind a message of the primary have no place: nothing that is held wants them, "
@@ -322,7 +324,9 @@ void threaded_standby::on_message(const mirror::message& m) {
     step([&](std::uint64_t now_ms) {
         const log_sequence before = fsm_.received();
         fsm_.on_message(m, now_ms);
-        hold_->keep(before, fsm_.received());
+        // Of entries only: those that are just coming keep their places when a lane tells of a piece.
+        if (std::holds_alternative<mirror::entries>(m))
+            hold_->keep(before, fsm_.received());
     });
 }
 

@@ -19,10 +19,10 @@ net::receive_buffers standby_hold::on_payload(const mirror::message& m, std::uin
         where = receive(*c);
     } else if (const auto* b = std::get_if<mirror::built>(&m)) {
         pack_.resize(b->bytes); // bounded by a frame
-        where = {pack_};
+        where.pieces = {pack_};
     }
     std::uint64_t room = 0;
-    for (const auto& w : where)
+    for (const auto& w : where.pieces)
         room += w.size();
     return room == bytes ? where : net::receive_buffers{};
 }
@@ -44,7 +44,7 @@ net::receive_buffers standby_hold::receive(const mirror::entries& e) {
         });
     stream_bytes_->fetch_add(stream_bytes);
     if (stream_bytes != 0)
-        where.push_back(std::as_writable_bytes(std::span(*streams)));
+        where.pieces.push_back(std::as_writable_bytes(std::span(*streams)));
     std::size_t word = 0;
     for (const auto& one : e.list) {
         auto held = std::make_unique<held_entry>();
@@ -62,7 +62,7 @@ net::receive_buffers standby_hold::receive(const mirror::entries& e) {
         // Content lies first, in the order in which it comes.
         if (one.meta.content_bytes != 0 && (one.meta.flags & mirror::entry_late_content) == 0 &&
             one.meta.content_bytes <= held->memory.bytes.size()) {
-            where.push_back(held->memory.bytes.first(one.meta.content_bytes));
+            where.pieces.push_back(held->memory.bytes.first(one.meta.content_bytes));
         }
         incoming_.push_back(std::move(held));
     }
@@ -81,10 +81,10 @@ net::receive_buffers standby_hold::receive(const mirror::content& c) {
     }
     const std::span<std::byte> to = e.payload(c.payload).subspan(c.offset, c.bytes);
     if (c.compressed_bytes == 0)
-        return {to};
+        return {{to}, e.memory.keep};
     packed_.resize(c.compressed_bytes); // bounded by a frame
     unpacked_to_ = to;
-    return {packed_};
+    return {{packed_}};
 }
 
 std::string standby_hold::on_message(const mirror::message& m) {

@@ -41,7 +41,7 @@ struct transcript final : net::frame_sink {
         net::receive_buffers out;
         for (std::uint64_t left = bytes; left > 0;) {
             const auto part = std::min<std::uint64_t>(left, piece_bytes);
-            out.push_back(places.emplace_back(part));
+            out.pieces.push_back(places.emplace_back(part));
             left -= part;
         }
         return out;

@@ -87,9 +87,10 @@ struct world final : net::frame_sink {
             return close(wrong);
         const mirror::log_sequence before = fsm.received();
         fsm.on_message(m, now);
-        hold.keep(before, fsm.received());
-        if (const auto* e = std::get_if<mirror::entries>(&m))
+        if (const auto* e = std::get_if<mirror::entries>(&m)) {
+            hold.keep(before, fsm.received());
             note(*e, before);
+        }
         act();
     }
     bool wants_more() const override { return reader.has_value(); }

@@ -31,6 +31,14 @@ static_assert(VGPU_MAX_STREAM_BYTES + max_inline_content_bytes <= max_frame_payl
 static_assert(content_piece_bytes <= max_frame_payload_bytes);
 static_assert(max_hashes_per_message * 8 < max_message_bytes);
 
+// Lanes: further connections of a link, for large pieces of content. A piece from min_lane_bytes on is worth
+// the way; smaller ones are no more than a few frames. A peer that announces more pieces than max_lane_pieces
+// whose bytes have not come is broken: a primary's queues hold fewer.
+inline constexpr std::uint32_t max_lanes = 8;
+inline constexpr std::uint64_t min_lane_bytes = std::uint64_t{64} << 10;
+inline constexpr std::size_t lane_token_bytes = 16;
+inline constexpr std::size_t max_lane_pieces = 8192;
+
 // What a compiler has made (message Built): one message, what the primary's agents take at a time, what the
 // link may have queued before more of it is left out, and what a standby holds until its workers have it. It is
 // never needed, so beyond a bound it is dropped.

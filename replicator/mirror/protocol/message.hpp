@@ -49,6 +49,9 @@ struct hello {
     std::uint32_t oldest_abi_version = oldest_stream_version;
     // Of a supervisor: the dialogue of checkpoints between both QEMUs. 0 and 0: a release before these fields
     std::uint32_t checkpoint_version = 0, oldest_checkpoint_version = 0;
+    // Standby: what a further connection proves with that it is a lane of this one (net/lane.hpp). Empty, or
+    // lane_token_bytes of them. Only links know of it.
+    std::string lane_token;
     friend bool operator==(const hello&, const hello&) = default;
 };
 
@@ -64,13 +67,14 @@ struct entries {
     friend bool operator==(const entries&, const entries&) = default;
 };
 
-// A piece of late content; the bytes follow.
+// A piece of late content; the bytes follow, here or over a lane. Only links know of lanes.
 struct content {
     log_sequence sequence = 0;
     std::uint32_t payload = 0;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;            // as they will lie in memory
     std::uint64_t compressed_bytes = 0; // 0: as they are; else so many follow, zstd
+    std::uint32_t lane = 0;             // 0: they follow; else over that lane of the link
     friend bool operator==(const content&, const content&) = default;
 };
 

@@ -52,8 +52,10 @@ struct agent_options {
     // after_submit().
     std::uint32_t differences_before_shipping = 3;
     std::size_t max_repairs = 65536; // chunks that wait for repair; the next digest finds what is beyond
-    // Of content. Some runtimes do one transfer after the other, and a guest's commands behind them.
+    // Of content. OpenCL's runtimes do one transfer after the other, and a guest's commands behind them. With
+    // CUDA a read is a short copy to pinned memory, and what follows is the worker's: more of them keep it busy.
     std::uint32_t max_reads_in_flight = 2;
+    static constexpr std::uint32_t cuda_reads_in_flight = 6;
     // What kernels wrote is shipped after each request that reads, from the first one on: see after_read().
     bool ship = false;
     std::uint64_t first_id = 0; // behind agent_id_bit: what it makes is numbered from here
