@@ -19,11 +19,38 @@ namespace kagemusha::gpu {
 primary_ptr cuda_primary::retain(const cuda_api& api, CUdevice device, std::int32_t& error) {
     CUcontext native = nullptr;
     error = cuda_error(api.cuDevicePrimaryCtxRetain(&native, device));
-    return error ? nullptr : primary_ptr(new cuda_primary(api, device, native));
+    if (error)
+        return nullptr;
+    primary_ptr made(new cuda_primary(api, device, native));
+    made->take_room_for_modules();
+    return made;
+}
+
+// Variables of modules must lie at the same address on both hosts of a pair. NVIDIA's driver gives them room in
+// chunks of 2 MiB, which it takes when the first module wants one; where a chunk lies depends on what else was
+// mapped until then. On a standby that comes later that is another order: digests, for one, are prepared behind
+// all of the guest's modules. So a module of ours, with a variable and a kernel, is always the first.
+void cuda_primary::take_room_for_modules() {
+    constexpr const char* ptx = ".version 6.0\n.target sm_50\n.address_size 64\n"
+                                ".visible .global .align 8 .u64 kagemusha_first = 1;\n"
+                                ".visible .entry kagemusha_first_kernel() { ret; }\n";
+    make_current();
+    CUfunction kernel = nullptr;
+    CUdeviceptr variable = 0;
+    std::size_t bytes = 0;
+    if (api.cuModuleLoadData(&first_module_, ptx) != CUDA_SUCCESS)
+        first_module_ = nullptr; // a module of the guest's is the first then, as far as that holds
+    if (!first_module_)
+        return;
+    // A driver that loads what is used, and when it is, loads it now.
+    api.cuModuleGetFunction(&kernel, first_module_, "kagemusha_first_kernel");
+    api.cuModuleGetGlobal_v2(&variable, &bytes, first_module_, "kagemusha_first");
 }
 
 cuda_primary::~cuda_primary() {
     make_current();
+    if (first_module_)
+        api.cuModuleUnload(first_module_);
     staging.free_all();
     api.cuDevicePrimaryCtxRelease_v2(device);
 }

@@ -59,6 +59,9 @@ public:
 
 private:
     cuda_primary(const cuda_api& a, CUdevice d, CUcontext n) : api(a), device(d), native(n), staging(a) {}
+    void take_room_for_modules();
+
+    CUmodule first_module_ = nullptr;
 };
 using primary_ptr = std::shared_ptr<cuda_primary>;
 
