@@ -284,22 +284,41 @@ static void testdev_set_checkpoint_now(Object *obj, bool value, Error **errp)
     }
 }
 
-static void testdev_keep_cpu_busy(CPUState *cpu, run_on_cpu_data ms)
+/* Atomic: for how long, and that it has begun */
+static uint32_t busy_cpu_ms;
+static bool cpu_is_busy;
+
+static void testdev_keep_cpu_busy(CPUState *cpu, run_on_cpu_data unused)
 {
     bql_unlock();
-    g_usleep(ms.host_int * (gulong)1000);
+    qatomic_set(&cpu_is_busy, true);
+    for (uint32_t ms = 0; ms < qatomic_read(&busy_cpu_ms); ms++) {
+        g_usleep(1000);
+    }
+    qatomic_set(&cpu_is_busy, false);
     bql_lock();
 }
 
-/* Whoever wants to stop the VM in that time waits for its first CPU. */
+static bool testdev_get_cpu_is_busy(Object *obj, Error **errp)
+{
+    return qatomic_read(&cpu_is_busy);
+}
+
+/*
+ * Whoever wants to stop the VM waits for its first CPU for so long once that is
+ * busy, or until this is 0.
+ */
 static void testdev_set_busy_cpu_ms(Object *obj, Visitor *v, const char *name,
                                     void *opaque, Error **errp)
 {
     uint32_t ms;
 
     if (visit_type_uint32(v, name, &ms, errp)) {
-        async_run_on_cpu(first_cpu, testdev_keep_cpu_busy,
-                         RUN_ON_CPU_HOST_INT(MIN(ms, 10000)));
+        qatomic_set(&busy_cpu_ms, MIN(ms, 60000));
+        if (ms) {
+            async_run_on_cpu(first_cpu, testdev_keep_cpu_busy,
+                             RUN_ON_CPU_NULL);
+        }
     }
 }
 
@@ -416,6 +435,8 @@ static void testdev_class_init(ObjectClass *klass, void *data)
                                    testdev_set_checkpoint_now);
     object_class_property_add(klass, "busy-cpu-ms", "uint32", NULL,
                               testdev_set_busy_cpu_ms, NULL, NULL);
+    object_class_property_add_bool(klass, "cpu-is-busy",
+                                   testdev_get_cpu_is_busy, NULL);
     object_class_property_add_bool(klass, "hold-ready", testdev_get_hold_ready,
                                    testdev_set_hold_ready);
     object_class_property_add_bool(klass, "fail-start", testdev_get_fail_start,

@@ -4,8 +4,9 @@
  * x-colo-passive): that a failover finds what the last checkpoint had
  *
  * checkpoint-moments.c looks at single moments of one checkpoint,
- * checkpoint-ready.c at one that has to wait after the pause, and
- * checkpoint-output.c at the packets that leave the VM.
+ * checkpoint-ready.c at one that has to wait after the pause,
+ * checkpoint-output.c at the packets that leave the VM, and
+ * checkpoint-requests.c at resets and stops that meet one.
  */
 
 #include "qemu/osdep.h"
@@ -433,6 +434,7 @@ int main(int argc, char **argv)
     checkpoint_moments_add();
     checkpoint_output_add();
     checkpoint_ready_add();
+    checkpoint_requests_add();
     checkpoint_disk_copies_add();
     result = g_test_run();
 

@@ -10,5 +10,6 @@ void checkpoint_disk_copies_add(void);
 void checkpoint_moments_add(void);
 void checkpoint_output_add(void);
 void checkpoint_ready_add(void);
+void checkpoint_requests_add(void);
 
 #endif
