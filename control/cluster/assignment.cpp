@@ -227,7 +227,9 @@ cluster_seen merge(const assignment& has, const std::map<std::string, cluster_se
         out.network_has = own->second.network_has;
         out.has_files = own->second.has_files;
     }
-    for (const auto& [host, view] : views)
+    for (const auto& [host, view] : views) {
+        if (out.network_problem.empty())
+            out.network_problem = view.network_problem;
         for (const auto& [number, node] : view.nodes) {
             auto& all = out.nodes[number];
             all.has_files = all.has_files || node.has_files;
@@ -248,6 +250,7 @@ cluster_seen merge(const assignment& has, const std::map<std::string, cluster_se
                 else if (node.slot[i].is_there())
                     all.slot[i] = node.slot[i];
         }
+    }
     for (const auto& [number, node] : has)
         for (std::size_t i = 0; i < slots; ++i) {
             if (!node.slot[i])

@@ -45,7 +45,8 @@ json to_json(const slot_seen& s) {
         return out;
     const auto& g = s.gauges;
     out["gauges"] = {{"age", g.checkpoint_age_ms}, {"pause", g.pause_us},      {"epoch", g.epoch_us},
-                     {"count", g.checkpoints},     {"takeovers", g.takeovers}, {"paused", g.paused_percent}};
+                     {"count", g.checkpoints},     {"takeovers", g.takeovers}, {"paused", g.paused_percent},
+                     {"behind", g.gpu_behind_ms},  {"gpu", g.gpu_percent}};
     return out;
 }
 
@@ -58,13 +59,14 @@ slot_seen slot_of(const json& from) {
     out.problem = text(from, "problem");
     const auto gauges = from.find("gauges");
     if (gauges != from.end() && gauges->is_object()) {
-        const auto paused = gauges->find("paused");
-        out.gauges = {count(*gauges, "age"),
-                      count(*gauges, "pause"),
-                      count(*gauges, "epoch"),
-                      count(*gauges, "count"),
-                      count(*gauges, "takeovers"),
-                      paused != gauges->end() && paused->is_number() ? paused->get<double>() : 0};
+        const auto part = [&](const char* key, double otherwise) {
+            const auto found = gauges->find(key);
+            return found != gauges->end() && found->is_number() ? found->get<double>() : otherwise;
+        };
+        out.gauges = {count(*gauges, "age"),       count(*gauges, "pause"),
+                      count(*gauges, "epoch"),     count(*gauges, "count"),
+                      count(*gauges, "takeovers"), part("paused", 0),
+                      count(*gauges, "behind"),    part("gpu", slot_gauges::no_gpu_share)};
     }
     return out;
 }
@@ -111,6 +113,7 @@ json to_json(const cluster_seen& from) {
                                     {"runs_with", node.runs_with},
                                     {"failure", node.failure.substr(0, longest_text)}};
     return {{"network", from.network},
+            {"network_problem", from.network_problem.substr(0, longest_text)},
             {"files", from.has_files},
             {"trunk_port", from.trunk_port},
             {"nodes", std::move(nodes)}};
@@ -122,6 +125,7 @@ std::optional<cluster_seen> parse_seen(const json& from) {
         return std::nullopt;
     cluster_seen out;
     out.network = flag(from, "network");
+    out.network_problem = text(from, "network_problem");
     out.has_files = flag(from, "files");
     out.trunk_port = static_cast<std::uint16_t>(std::min<std::uint64_t>(count(from, "trunk_port"), 65535));
     for (const auto& [name, one] : nodes->items()) {

@@ -293,6 +293,7 @@ TEST(assignment, what_a_host_sees_is_read_as_it_was_written) {
     view.network = true;
     view.trunk_port = 4321;
     view.nodes[1].failure = "why";
+    view.network_problem = "no port";
     const auto again = parse_seen(to_json(view));
     ASSERT_TRUE(again);
     EXPECT_EQ(to_json(*again), to_json(view));

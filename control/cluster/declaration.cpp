@@ -43,11 +43,34 @@ void read_gpu(const json& from, gpu_shape& gpu, std::vector<std::string>& errors
         gpu.profile_parts = static_cast<unsigned>(std::stoul(parts));
 }
 
+bool is_ipv4(std::string_view text) {
+    unsigned parts = 0;
+    for (bool more = true; more; ++parts) {
+        const auto dot = text.find('.');
+        const auto digits = text.substr(0, dot);
+        const bool fits = !digits.empty() && digits.size() <= 3 && (digits[0] != '0' || digits == "0") &&
+                          digits.find_first_not_of("0123456789") == digits.npos &&
+                          (digits.size() < 3 || digits <= "255");
+        if (!fits)
+            return false;
+        more = dot != text.npos;
+        text.remove_prefix(more ? dot + 1 : text.size());
+    }
+    return parts == 4;
+}
+
 void read_network(const json& from, network_shape& network, std::vector<std::string>& errors) {
     json_keys keys(from, "[network]", errors);
     keys.flag("outside", network.outside);
     keys.number("bandwidth-mbit", network.bandwidth_mbit, 1, most_bandwidth_mbit);
     keys.number("latency-ms", network.latency_ms, 0, most_latency_ms);
+    keys.number("ssh-port", network.ssh_port, least_ssh_port, most_ssh_port);
+    keys.text("ssh-address", network.ssh_address, 15);
+    if (!is_ipv4(network.ssh_address))
+        keys.wrong("ssh-address",
+                   "an IPv4 address of the host, as \"127.0.0.1\", or \"0.0.0.0\": all of them");
+    if (network.ssh_port != 0 && !network.outside)
+        keys.complain("[network] has 'ssh-port' and 'outside' = false: node1 answers by the way outside");
 }
 
 // [[node]]: what one of them has otherwise.
@@ -219,6 +242,8 @@ std::optional<declaration> parse_json(const json& from, std::vector<std::string>
             read_users(*users, out, errors);
         if (!out.users.empty() && out.image != "mpi")
             keys.complain("[[users]] log in by ssh, which only 'image' = \"mpi\" has");
+        if (out.network.ssh_port != 0 && out.image != "mpi")
+            keys.complain("'ssh-port' leads to an ssh server, which only 'image' = \"mpi\" has");
         // 6.1 has FUSE as a module, which the image has not.
         if (out.image == "mpi" && out.guest.starts_with("6.1-"))
             keys.complain("'image' = \"mpi\" needs 'guest' = \"6.12-cloud\" or \"6.12-amd64\"");
@@ -283,6 +308,8 @@ json to_json(const declaration& from) {
     json network{{"outside", from.network.outside}, {"latency-ms", from.network.latency_ms}};
     if (from.network.bandwidth_mbit != 0)
         network["bandwidth-mbit"] = from.network.bandwidth_mbit;
+    if (from.network.ssh_port != 0)
+        network.update({{"ssh-port", from.network.ssh_port}, {"ssh-address", from.network.ssh_address}});
     out["network"] = std::move(network);
     if (!from.exceptions.empty()) {
         json nodes = json::array();

@@ -24,6 +24,7 @@ inline constexpr std::size_t longest_name = 16; // "NAME.node64" is a VM's name,
 inline constexpr std::size_t longest_declaration = 64 << 10;
 inline constexpr std::size_t most_users = 32, most_keys = 8, longest_key = 1024;
 inline constexpr std::uint32_t most_bandwidth_mbit = 100'000, most_latency_ms = 1000;
+inline constexpr std::uint32_t least_ssh_port = 1024, most_ssh_port = 65535; // lower ones are the system's
 
 struct node_shape {
     unsigned cpus = 1;
@@ -42,9 +43,11 @@ struct gpu_shape {
 };
 
 struct network_shape {
-    bool outside = true;              // nodes reach what the host reaches
-    std::uint32_t bandwidth_mbit = 0; // of each node's link, each way; 0: as fast as it goes
-    std::uint32_t latency_ms = 0;     // of each node's link, one way
+    bool outside = true;                   // nodes reach what the host reaches
+    std::uint32_t bandwidth_mbit = 0;      // of each node's link, each way; 0: as fast as it goes
+    std::uint32_t latency_ms = 0;          // of each node's link, one way
+    std::uint32_t ssh_port = 0;            // of the host that node1 runs on, for node1's ssh server; 0: none
+    std::string ssh_address = "127.0.0.1"; // IPv4, of that host
     bool operator==(const network_shape&) const = default;
 };
 

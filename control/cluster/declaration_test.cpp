@@ -166,6 +166,24 @@ TEST(cluster_declaration, only_the_image_mpi_has_users_and_it_needs_a_kernel_wit
     EXPECT_TRUE(has(refusal("name=\"a\"\nimage=\"debian\""), "'image' of a cluster must be one of"));
 }
 
+TEST(cluster_declaration, a_port_of_the_host_leads_to_node1s_ssh_server) {
+    const std::string mpi = "name=\"a\"\nimage=\"mpi\"\n[network]\n";
+    auto d = good(mpi + "ssh-port = 2222");
+    EXPECT_EQ(d.network.ssh_port, 2222u);
+    EXPECT_EQ(d.network.ssh_address, "127.0.0.1");
+    d = good(mpi + "ssh-port = 65535\nssh-address = \"192.0.2.17\"");
+    EXPECT_EQ(d.network.ssh_address, "192.0.2.17");
+    EXPECT_EQ(good(to_json(d).dump()), d);
+    for (const char* port : {"22", "65536", "-1", "\"2222\"", "0"})
+        EXPECT_TRUE(has(refusal(mpi + "ssh-port = " + port), "'ssh-port'")) << port;
+    for (const char* address :
+         {"", "host", "1.2.3", "1.2.3.4.5", "1.2.3.256", "1.2.3.04", "1..2.3", "1.2.3.", "::1", "1.2.3.4 "})
+        EXPECT_TRUE(has(refusal(mpi + "ssh-port = 2222\nssh-address = \"" + address + "\""), "'ssh-address'"))
+            << address;
+    EXPECT_TRUE(has(refusal("name=\"a\"\n[network]\nssh-port = 2222"), "which only 'image' = \"mpi\" has"));
+    EXPECT_TRUE(has(refusal(mpi + "ssh-port = 2222\noutside = false"), "'outside' = false"));
+}
+
 TEST(cluster_declaration, an_exception_names_one_node_of_the_cluster) {
     EXPECT_TRUE(
         has(refusal("name=\"a\"\nnodes=2\n[[node]]\nname=\"node3\""), "'node3' is no node of this cluster"));

@@ -55,6 +55,9 @@ public:
             else
                 end(number, node);
         }
+        // Of the way to node1's ssh server.
+        if (const auto first = out_.nodes.find(1); first != out_.nodes.end() && first->second.text.empty())
+            first->second.text = seen_.network_problem;
         if (!wants_network && !somebody && seen_.network)
             add(step_kind::stop_network);
         const bool nothing_left =
@@ -296,6 +299,7 @@ std::string node_description(const declaration& declared, unsigned number) {
 std::string network_description(const declaration& declared) {
     auto out = to_json(declared).at("network");
     out["nodes"] = declared.nodes;
+    out["name"] = declared.name;
     return out.dump();
 }
 

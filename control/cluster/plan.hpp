@@ -36,6 +36,9 @@ inline char slot_letter(std::size_t slot) {
 struct slot_gauges {
     std::uint64_t checkpoint_age_ms = 0, pause_us = 0, epoch_us = 0, checkpoints = 0, takeovers = 0;
     double paused_percent = 0;
+    std::uint64_t gpu_behind_ms = 0;           // the standby's GPU
+    double gpu_percent = no_gpu_share;         // of its GPU's time, lately
+    static constexpr double no_gpu_share = -1; // it shares none, or nobody has looked twice
 };
 
 struct slot_seen {
@@ -60,6 +63,7 @@ struct node_seen {
 struct cluster_seen {
     bool network = false;
     std::string network_has;      // network_description() that it has
+    std::string network_problem;  // a sentence of the network's
     bool has_files = false;       // the cluster's own folder
     std::uint16_t trunk_port = 0; // where this host's part of the network awaits the others
     std::string trunks;           // what this part was told of the others

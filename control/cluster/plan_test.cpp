@@ -104,6 +104,18 @@ TEST(cluster_plan, a_start_that_failed_waits_and_says_why) {
     EXPECT_EQ(p.nodes.at(1).text, "no such GPU");
 }
 
+TEST(cluster_plan, what_the_network_complains_of_is_said_of_node1) {
+    const auto d = lab(2);
+    auto seen = with_network(d);
+    seen.network_problem = "cannot listen at 0.0.0.0:2222: Address already in use";
+    for (const unsigned number : {1u, 2u})
+        seen.nodes[number] = running(d, number, supervisor("primary", "alone"));
+    const auto p = make_plan(d, wish::running, seen);
+    EXPECT_TRUE(p.settled);
+    EXPECT_EQ(p.nodes.at(1).text, seen.network_problem);
+    EXPECT_EQ(p.nodes.at(2).text, "");
+}
+
 TEST(cluster_plan, what_changed_needs_a_restart_and_a_network_does_not) {
     auto d = lab(1);
     auto seen = with_network(d);

@@ -119,6 +119,7 @@ private:
     api_answer live(const api_request& request, const place& at);
     api_answer console(const api_request& request, const place& at);
     api_answer switch_over(const api_request& request, const place& at);
+    api_answer log(const api_request& request, const place& at);
     api_answer drill(const api_request& request, const place& at);
     api_answer events(const api_request& request, const place& at);
     api_answer audit(const api_request& request, const place& at);
@@ -141,6 +142,16 @@ private:
     api_answer unreachable() const;
     // All records, read at most so long ago; nothing: etcd can't be reached. What this API wrote is in them.
     const std::vector<cluster_record>* recent();
+    struct named_node {
+        unsigned number = 0;
+        cluster::node_report report;
+    };
+    // What the reconciler last saw of it; nothing: it has seen none.
+    std::optional<named_node> seen_node(const place& at) const;
+    // The same of one that is declared, or what is wrong.
+    std::optional<named_node> declared_node(const api_request& request, const place& at, api_answer& wrong);
+    std::optional<api_answer> answer_of_its_host(const api_request& request, const place& at,
+                                                 unsigned number);
     api_answer ask_primary(const api_request& request, const place& at, const char* command);
     api_answer pass_on(const api_request& request, const peer_place& to);
     api_answer change_accounts(const std::function<bool(access::accounts&, std::string&)>& edit,

@@ -63,7 +63,7 @@ TEST(daemon_api, its_description_has_a_declarations_keys) {
     std::vector<std::string> errors;
     const auto declared =
         cluster::parse_text("name='a'\nnodes=2\nimage='mpi'\n[gpu]\nshare=5\nmemory=100\n[network]\n"
-                            "bandwidth-mbit=5\n[[node]]\nname='node1'\n[[users]]\nname='ann'\n"
+                            "bandwidth-mbit=5\nssh-port=2222\n[[node]]\nname='node1'\n[[users]]\nname='ann'\n"
                             "keys=['ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI ann@desk']\n",
                             errors);
     ASSERT_TRUE(declared);

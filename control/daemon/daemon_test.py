@@ -2,32 +2,27 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 The daemon without a VM: what it refuses, who waits for whom, what is there after it or its etcd was killed. Nodes are declared
-whose QEMU is not there, so that their starts fail. $KAGE_TOOL: the control tool.
+whose QEMU is not there, so that their starts fail. Each answer is compared with docs/openapi.json. $KAGE_TOOL: the control tool.
 """
+import base64
+import http.client
 import json
 import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-TOOL = os.environ["KAGE_TOOL"]
-SECONDS = 120  # nothing is timed here; a daemon that hangs is found
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from described import Description  # noqa: E402
+from waiting import SECONDS, TOOL, wait  # noqa: E402
+
+DESCRIBED = Description()
 ASSETS = ("qemu", "kernel", "initramfs", "root_image", "module", "icd", "cuda", "device_library", "worker")
-
-
-def wait(condition, what):
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"{what}: not within {SECONDS} s")
 
 
 class Daemon:
@@ -77,8 +72,10 @@ class Daemon:
         text = body if isinstance(body, (bytes, str)) else json.dumps(body) if body is not None else ""
         text = text.encode() if isinstance(text, str) else text
         match = f'If-Match: "{revision}"\r\n' if revision else ""
-        return self.raw(f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{match}"
-                        f"Content-Length: {len(text)}\r\n\r\n".encode() + text)
+        status, said = self.raw(f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{match}"
+                                f"Content-Length: {len(text)}\r\n\r\n".encode() + text)
+        DESCRIBED.check(method, target, status, said)
+        return status, said
 
     def etcd(self):
         """Its process number: it is a child of the daemon's, or of a child."""
@@ -230,11 +227,43 @@ def check_etcd(daemon):
     etcd = daemon.etcd()
     os.kill(etcd, signal.SIGSTOP)
     refused(daemon.ask("POST", "/v1/clusters", {"name": "late"}), 503, "can't reach its etcd")
-    os.kill(etcd, signal.SIGCONT)
+    with subprocess.Popen([TOOL, "cluster", "exec", "none", "node1", "--wait", "--", "true"], env=daemon.environment, stdin=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE) as waits:
+        refused(daemon.ask("GET", "/v1/clusters/none"), 503, "can't reach its etcd")
+        os.kill(etcd, signal.SIGCONT)
+        assert b"there is no cluster 'none'" in waits.communicate()[1], "it has not waited for etcd"
     wait(lambda: daemon.ask("GET", "/v1/clusters")[0] == 200, "it answers again")
     os.kill(etcd, signal.SIGKILL)
     wait(lambda: daemon.etcd() not in (None, etcd), "etcd is started again")
     wait(lambda: daemon.ask("GET", "/v1/clusters")[0] == 200, "it answers again")
+    assert [one["name"] for one in daemon.ask("GET", "/v1/clusters")[1]["clusters"]] == ["two"]
+
+
+def put(daemon, key, value):
+    """Into its etcd, as another daemon would. False: that does not answer now."""
+    own = daemon.directory / "state" / "keys" / "etcd"
+    url = next(word.split("=", 1)[1] for word in Path(f"/proc/{daemon.etcd()}/cmdline").read_text(encoding="utf-8").split("\0")
+               if word.startswith("--listen-client-urls="))
+    tls = ssl.create_default_context(cafile=own / "ca.pem")
+    tls.load_cert_chain(own / "cert.pem", own / "key.pem")
+    there = http.client.HTTPSConnection(url.removeprefix("https://"), context=tls)
+    try:
+        there.connect()
+    except OSError:
+        return False
+    there.request("POST", "/v3/kv/put", json.dumps({part: base64.b64encode(text.encode()).decode() for part, text in
+                                                    (("key", key), ("value", value))}))
+    return there.getresponse().status == 200
+
+
+def check_another_version(daemon):
+    """a cluster that a later release has written is left alone: it is not shown, nobody takes its name, and others go on"""
+    record = json.dumps({"format": 2, "wanted": "running", "new": [1, 2]})
+    wait(lambda: put(daemon, "kagemusha/clusters/later", record), "it is in etcd")
+    wait(lambda: "its record is of another release" in daemon.said(), "it is said")
+    assert daemon.ask("GET", "/v1/clusters/later")[0] == 404
+    assert daemon.ask("POST", "/v1/clusters", {"name": "later"})[0] == 409
+    assert daemon.ask("DELETE", "/v1/clusters/later")[0] == 404
     assert [one["name"] for one in daemon.ask("GET", "/v1/clusters")[1]["clusters"]] == ["two"]
 
 
@@ -274,7 +303,7 @@ def main():
         return 77
     with Daemon() as daemon:
         for check in (check_bad_input, check_large_bodies, check_slow_clients, check_conflict, check_failed_nodes,
-                      check_daemon_is_killed, check_etcd, check_command, check_end):
+                      check_daemon_is_killed, check_etcd, check_another_version, check_command, check_end):
             check(daemon)
             print("ok:", check.__doc__.strip(), flush=True)
     return 0

@@ -14,6 +14,7 @@
 #include "control/lan/addresses.hpp"
 #include "control/lan/lan.hpp"
 #include "control/lan/trunks.hpp"
+#include "control/share/granted_share.hpp"
 #include "control/supervise/control_socket.hpp"
 
 #include <fmt/format.h>
@@ -36,6 +37,7 @@ using json = nlohmann::json;
 
 namespace {
 
+constexpr auto between_shares = std::chrono::seconds(1);
 constexpr int answer_ms = 2000;     // a supervisor answers at once, or stands still
 constexpr auto longest_pause = 60s; // between two starts of a node that ends again and again
 constexpr auto network_pause = 2s;  // between two starts of a network that ends again and again
@@ -94,7 +96,28 @@ std::string host_nodes::look() {
     std::string error;
     running_ = running_vms(error);
     reap();
+    look_at_shares();
     return error;
+}
+
+void host_nodes::look_at_shares() {
+    const auto began = clock::now();
+    if (began < look_at_shares_)
+        return;
+    auto now = read_shared_gpus(false);
+    set_shared_rates(now, shares_);
+    shares_ = std::move(now);
+    // An arbiter that stands still is waited for; nodes come first.
+    look_at_shares_ = clock::now() + std::max<clock::duration>(between_shares, 10 * (clock::now() - began));
+}
+
+double host_nodes::gpu_percent_of(const std::string& slot) const {
+    const auto shown = name_in_place(slot, "");
+    for (const auto& gpu : shares_)
+        for (const auto& one : gpu.vms)
+            if (shown == one.row.vm)
+                return 100 * one.got;
+    return cluster::slot_gauges::no_gpu_share;
 }
 
 const registered_vm* host_nodes::running(const std::string& name) const {
@@ -128,7 +151,9 @@ cluster::slot_seen host_nodes::observe_slot(const std::string& name) {
                   number_in(*status, "epoch_us"),
                   number_in(*status, "checkpoints"),
                   number_in(*status, "takeovers"),
-                  paused != status->end() && paused->is_number() ? paused->get<double>() : 0};
+                  paused != status->end() && paused->is_number() ? paused->get<double>() : 0,
+                  number_in(*status, "gpu_behind_ms"),
+                  gpu_percent_of(name)};
     return out;
 }
 
@@ -144,6 +169,7 @@ cluster::cluster_seen host_nodes::observe(const cluster_record& record) {
                                 : std::nullopt) {
         out.network = true;
         out.network_has = text_in(*status, "configuration");
+        out.network_problem = text_in(*status, "problem");
         out.trunks = status->value("trunks", json()).dump();
         const auto port = status->value("trunk_port", json());
         out.trunk_port = port.is_number_unsigned() ? port.get<std::uint16_t>() : 0;

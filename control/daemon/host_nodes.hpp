@@ -12,6 +12,7 @@
 #include "control/daemon/detached_process.hpp"
 #include "control/daemon/fleet/fleet_store.hpp"
 #include "control/daemon/state_folder.hpp"
+#include "control/share/share_status.hpp"
 #include "control/vm/vm_registry.hpp"
 
 #include <chrono>
@@ -58,6 +59,8 @@ private:
         std::string log, of; // whose attempts_ these are
     };
     cluster::slot_seen observe_slot(const std::string& name);
+    void look_at_shares();
+    double gpu_percent_of(const std::string& slot) const; // slot_gauges::no_gpu_share: it shares none
     void reap();
     const registered_vm* running(const std::string& name) const;
     std::string start_network(const cluster_record& record);
@@ -76,6 +79,8 @@ private:
     const std::string tool_;
     const std::optional<fleet_settings> fleet_;
     std::vector<registered_vm> running_;
+    std::vector<shared_gpu> shares_;
+    clock::time_point look_at_shares_{};
     std::map<std::string, started> children_;  // by the name of a slot, or a network's folder
     std::map<std::string, attempts> attempts_; // by the name of a VM, or a network's folder
 };

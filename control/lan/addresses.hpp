@@ -4,6 +4,7 @@
 // same ones: node N is 10.77.0.(10 + N), the way outside is 10.77.0.2, names are asked at 10.77.0.3.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -33,14 +34,19 @@ inline std::string dotted(std::uint32_t address) {
 
 // Of a node's card: the same at each start, and of two clusters' nodes never the same by design, so that a
 // network that is joined with another one by its owner has no address twice.
-inline std::string node_mac(std::string_view cluster, unsigned number) {
+inline std::array<unsigned char, 6> node_mac_bytes(std::string_view cluster, unsigned number) {
     std::uint32_t hash = 0x811c9dc5; // FNV-1a, 32 bits
     for (const char c : cluster)
         hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193;
+    const auto byte = [](std::uint32_t value) { return static_cast<unsigned char>(value & 0xff); };
+    return {0x52, 0x54, byte(hash >> 24), byte(hash >> 16), byte(hash >> 8), byte(number)};
+}
+
+inline std::string node_mac(std::string_view cluster, unsigned number) {
     constexpr char digits[] = "0123456789abcdef";
-    std::string out = "52:54";
-    for (const unsigned byte : {hash >> 24 & 0xff, hash >> 16 & 0xff, hash >> 8 & 0xff, number & 0xff})
-        out += std::string(":") + digits[byte >> 4] + digits[byte & 15];
+    std::string out;
+    for (const unsigned byte : node_mac_bytes(cluster, number))
+        out += std::string(out.empty() ? "" : ":") + digits[byte >> 4] + digits[byte & 15];
     return out;
 }
 

@@ -18,6 +18,9 @@
 #include <ctime>
 #include <list>
 #include <netinet/in.h>
+#include <optional>
+#include <set>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace kagemusha::control::lan {
@@ -40,6 +43,20 @@ in_addr address_of(std::uint32_t address) {
     return {htonl(address)};
 }
 
+sockaddr_in endpoint(in_addr address, std::uint16_t port) {
+    sockaddr_in out{};
+    out.sin_family = AF_INET;
+    out.sin_addr = address;
+    out.sin_port = htons(port);
+    return out;
+}
+
+std::optional<sockaddr_in> host_endpoint(const std::string& address, std::uint16_t port) {
+    in_addr parsed{};
+    return ::inet_pton(AF_INET, address.c_str(), &parsed) == 1 ? std::optional(endpoint(parsed, port))
+                                                               : std::nullopt;
+}
+
 } // namespace
 
 struct gateway::impl {
@@ -48,11 +65,24 @@ struct gateway::impl {
     std::list<timer> timers;
     std::vector<pollfd> polled; // what add_to() appended
     std::size_t begin = 0;      // of them in the caller's
+    std::set<int> sockets;      // of connections, in either direction; none that listens
     SlirpCb callbacks{};
 
     static impl& of(void* opaque) { return *static_cast<impl*>(opaque); }
     void run_timers();
+    void leave_strangers_waiting();
+    // What connects to the host's address reaches this port of a node; `name` of it is for people.
+    std::string forward(const sockaddr* host, socklen_t size, const std::string& name, std::uint32_t address,
+                        std::uint16_t port) const;
 };
+
+std::string gateway::impl::forward(const sockaddr* host, socklen_t size, const std::string& name,
+                                   std::uint32_t address, std::uint16_t port) const {
+    const auto to = endpoint(address_of(address), port);
+    if (slirp_add_hostxfwd(slirp, host, size, reinterpret_cast<const sockaddr*>(&to), sizeof to, 0) != 0)
+        return fmt::format("cannot listen at {}: {}", name, std::strerror(errno));
+    return {};
+}
 
 namespace {
 
@@ -87,8 +117,8 @@ gateway::gateway(bool outside, std::function<void(std::string_view frame)> send)
         impl::of(opaque).timers.remove_if([&](const timer& t) { return &t == one; });
     };
     c.timer_mod = [](void* one, std::int64_t at_ms, void*) { static_cast<timer*>(one)->at_ms = at_ms; };
-    c.register_poll_fd = [](int, void*) {};
-    c.unregister_poll_fd = [](int, void*) {};
+    c.register_poll_fd = [](int fd, void* opaque) { impl::of(opaque).sockets.insert(fd); };
+    c.unregister_poll_fd = [](int fd, void* opaque) { impl::of(opaque).sockets.erase(fd); };
     c.notify = [](void*) {};
 
     SlirpConfig config{};
@@ -119,14 +149,21 @@ std::string gateway::forward(const std::string& path, std::uint32_t address, std
     if (!name)
         return fmt::format("{} is too long for the path of a socket", path);
     ::unlink(path.c_str()); // of one that was killed
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_addr = address_of(address);
-    to.sin_port = htons(port);
-    if (slirp_add_hostxfwd(impl_->slirp, reinterpret_cast<const sockaddr*>(&*name), sizeof *name,
-                           reinterpret_cast<const sockaddr*>(&to), sizeof to, 0) != 0)
-        return fmt::format("cannot listen at {}: {}", path, std::strerror(errno));
-    return {};
+    return impl_->forward(reinterpret_cast<const sockaddr*>(&*name), sizeof *name, path, address, port);
+}
+
+std::string gateway::listen(const std::string& host_address, std::uint16_t host_port, std::uint32_t address,
+                            std::uint16_t port) {
+    const auto at = host_endpoint(host_address, host_port);
+    if (!at)
+        return fmt::format("'{}' is no IPv4 address", host_address);
+    return impl_->forward(reinterpret_cast<const sockaddr*>(&*at), sizeof *at,
+                          fmt::format("{}:{}", host_address, host_port), address, port);
+}
+
+void gateway::close(const std::string& host_address, std::uint16_t host_port) {
+    if (const auto at = host_endpoint(host_address, host_port))
+        slirp_remove_hostxfwd(impl_->slirp, reinterpret_cast<const sockaddr*>(&*at), sizeof *at, 0);
 }
 
 void gateway::add_to(std::vector<pollfd>& fds, int& timeout_ms) {
@@ -146,8 +183,27 @@ void gateway::add_to(std::vector<pollfd>& fds, int& timeout_ms) {
             return static_cast<int>(polled.size()) - 1;
         },
         impl_.get());
+    if (is_full())
+        impl_->leave_strangers_waiting();
     fds.insert(fds.end(), impl_->polled.begin(), impl_->polled.end());
     timeout_ms = wait > static_cast<std::uint32_t>(INT_MAX) ? -1 : static_cast<int>(wait);
+}
+
+bool gateway::is_full() const {
+    return impl_->sockets.size() >= max_connections;
+}
+
+// poll() ignores what is negative. The host's own, at Unix sockets, come in all the same.
+void gateway::impl::leave_strangers_waiting() {
+    for (pollfd& one : polled) {
+        const auto option = [&](int name) {
+            int value = 0;
+            socklen_t size = sizeof value;
+            return ::getsockopt(one.fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
+        };
+        if (!sockets.contains(one.fd) && option(SO_ACCEPTCONN) == 1 && option(SO_DOMAIN) == AF_INET)
+            one.fd = -1;
+    }
 }
 
 void gateway::impl::run_timers() {

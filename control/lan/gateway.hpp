@@ -18,6 +18,10 @@ namespace kagemusha::control::lan {
 
 class gateway {
 public:
+    // With so many connections, in and out together, strangers at listen()'s port wait in the kernel's queue,
+    // which is short: a process has 1,024 files by default, and nodes' links need some.
+    static constexpr std::size_t max_connections = 512;
+
     // `send` gets each Ethernet frame for the nodes. `outside`: or only what the host asks of nodes.
     gateway(bool outside, std::function<void(std::string_view frame)> send);
     ~gateway();
@@ -27,6 +31,12 @@ public:
     void input(std::string_view frame); // one of a node's
     // What connects to the Unix socket reaches this port of this address. "" or a sentence.
     std::string forward(const std::string& path, std::uint32_t address, std::uint16_t port);
+    // The same for what connects to this host's `host_address` (IPv4) and port, until it is closed. Connections
+    // that are there go on.
+    std::string listen(const std::string& host_address, std::uint16_t host_port, std::uint32_t address,
+                       std::uint16_t port);
+    void close(const std::string& host_address, std::uint16_t host_port);
+    bool is_full() const;
 
     // Part of a poll() loop: its descriptors are appended, `timeout_ms` (-1: none) may get shorter.
     void add_to(std::vector<pollfd>& fds, int& timeout_ms);

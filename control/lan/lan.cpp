@@ -3,6 +3,7 @@
 // See lan.hpp. One thread, one poll(); which frame goes where, and when, ethernet_switch decides.
 #include "control/lan/lan.hpp"
 
+#include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
 #include "control/base/unix_socket.hpp"
 #include "control/lan/addresses.hpp"
@@ -35,6 +36,8 @@ namespace {
 
 constexpr std::size_t most_unsent_bytes = 4 << 20; // of one port; more is dropped
 constexpr unsigned most_nodes = 200;               // of a network with 254 addresses
+constexpr std::uint16_t ssh_port = 22;             // of node1
+constexpr std::uint64_t ssh_pause_us = 1'000'000;  // after a port of the host was not to be had
 
 std::uint64_t now_us() {
     timespec t{};
@@ -67,6 +70,8 @@ private:
     json connect(const json& wanted);
     void hear(ethernet_switch::port from, std::string_view frame);
     void configure(const configuration& wanted, std::string text);
+    void look_for_node1();
+    std::string problem() const; // a sentence
     void accept_qemu();
     bool read_from(ethernet_switch::port number, qemu_port& port);
     static bool write_to(qemu_port& port);
@@ -82,6 +87,9 @@ private:
     std::uint64_t dropped_ = 0;
     bool over_ = false;
     unsigned forwarded_ = 0;
+    bool ssh_open_ = false;
+    std::uint64_t ssh_again_us_ = 0; // after a failure
+    std::string problem_;            // a sentence
     unique_fd listener_;
     std::optional<control_socket> control_;
     std::vector<std::string> from_gateway_; // sent by libslirp during a call of it
@@ -133,10 +141,17 @@ json network::connect(const json& wanted) {
 void network::configure(const configuration& wanted, std::string text) {
     if (!gateway_ || has_.outside != wanted.outside) {
         forwarded_ = 0;
+        ssh_open_ = false;
         gateway_.reset();
         gateway_ = std::make_unique<gateway>(
             wanted.outside, [this](std::string_view frame) { from_gateway_.emplace_back(frame); });
     }
+    if (ssh_open_ && (has_.ssh_address != wanted.ssh_address || has_.ssh_port != wanted.ssh_port)) {
+        gateway_->close(has_.ssh_address, has_.ssh_port);
+        ssh_open_ = false;
+    }
+    problem_.clear();
+    ssh_again_us_ = 0;
     has_ = wanted;
     text_ = std::move(text);
     switch_.set_shape(
@@ -148,11 +163,37 @@ void network::configure(const configuration& wanted, std::string text) {
             fail(why);
 }
 
+// Its ssh server is reached at the host that it runs on, and only there: its answers leave by the gateway here.
+void network::look_for_node1() {
+    if (has_.ssh_port == 0)
+        return;
+    const auto where = switch_.where(node_mac_bytes(has_.name, 1));
+    const bool is_here = where && ports_.contains(*where);
+    if (is_here == ssh_open_)
+        return;
+    if (!is_here) {
+        gateway_->close(has_.ssh_address, has_.ssh_port);
+        ssh_open_ = false;
+    } else if (now_us() >= ssh_again_us_) {
+        problem_ = gateway_->listen(has_.ssh_address, has_.ssh_port, node_address(1), ssh_port);
+        ssh_open_ = problem_.empty();
+        ssh_again_us_ = now_us() + ssh_pause_us;
+    }
+}
+
+std::string network::problem() const {
+    if (!problem_.empty() || !ssh_open_ || !gateway_->is_full())
+        return problem_;
+    return fmt::format("{} connections go in and out: port {} takes no more until some have ended",
+                       gateway::max_connections, has_.ssh_port);
+}
+
 json network::answer(const json& request) {
     const auto command = request.value("command", json());
     if (command == "status")
         return {{"configuration", text_},
                 {"ports", ports_.size()},
+                {"problem", problem()},
                 {"trunks", trunks_wanted_},
                 {"trunk_port", trunks_->port()},
                 {"trunks_open", trunks_->open_links()},
@@ -254,6 +295,7 @@ std::int64_t network::wait_us() const {
 
 void network::run() {
     while (!over_) {
+        look_for_node1();
         int timeout_ms = -1;
         std::vector<pollfd> fds{{interrupt_fd(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
         std::vector<ethernet_switch::port> numbers;
@@ -316,6 +358,9 @@ std::optional<configuration> parse_configuration(const std::string& text) {
     out.outside = from.value("outside", json(true)) == json(true);
     out.bandwidth_mbit = number("bandwidth-mbit", 0);
     out.latency_ms = number("latency-ms", 0);
+    out.name = text_in(from, "name");
+    out.ssh_address = text_in(from, "ssh-address");
+    out.ssh_port = static_cast<std::uint16_t>(std::min<std::uint32_t>(number("ssh-port", 0), 65535));
     return out.nodes <= most_nodes ? std::optional(out) : std::nullopt;
 }
 

@@ -2,9 +2,10 @@
 //
 // The process that is a cluster's private network: `kagemusha --cluster-network FOLDER CONFIGURATION`. QEMUs
 // connect to FOLDER/switch/socket (-netdev stream); FOLDER/exec/nodeN reaches the agent of node N;
-// FOLDER/control is its own socket (supervise/control_socket.hpp):
+// `ssh-port` of this host, while node1 runs here, reaches node1's ssh server; FOLDER/control is its own socket
+// (supervise/control_socket.hpp):
 //
-//   {"command": "status"}                           → {"configuration": "…", "ports": 2, "frames": …}
+//   {"command": "status"}                           → {"configuration": "…", "ports": 2, "problem": "…", …}
 //   {"command": "configure", "configuration": "…"}  → {"done": true}
 //   {"command": "connect", "trunks": {…}}           → {"done": true}: links to other hosts (trunks.hpp)
 //   {"command": "stop"}
@@ -24,9 +25,12 @@ namespace kagemusha::control::lan {
 inline constexpr char lan_word[] = "--cluster-network";
 
 struct configuration {
+    std::string name; // of the cluster
     unsigned nodes = 0;
     bool outside = true;
     std::uint32_t bandwidth_mbit = 0, latency_ms = 0;
+    std::string ssh_address; // of this host
+    std::uint16_t ssh_port = 0;
 };
 // Of cluster::network_description(). Nothing: it is none.
 std::optional<configuration> parse_configuration(const std::string& text);

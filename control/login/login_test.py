@@ -22,16 +22,11 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "daemon"), str(HERE.parent / "portal")]
 from daemon_test import SECONDS, Daemon, wait  # noqa: E402
 from portal_test import TLS, Portal, refused  # noqa: E402
+from waiting import free_port  # noqa: E402
 
 TABLES = "/usr/share/dbconfig-common/data/glewlwyd/install/sqlite3"
 WRAPPERS = glob.glob("/usr/lib/*/libpam_wrapper.so")
 PASSWORD = "password"  # of the administrator that glewlwyd's tables begin with
-
-
-def free_port():
-    with socket.socket() as end:
-        end.bind(("127.0.0.1", 0))
-        return end.getsockname()[1]
 
 
 def openssl(*words):

@@ -150,6 +150,10 @@ public:
     std::uint64_t checkpoint_age_ms() const {
         return life_.phase == phase::checkpointing ? watch_.progress_age_ms() : 0;
     }
+    // Of the primary's GPU, with checkpoints: for how long the standby's has not done what it has done.
+    std::uint64_t gpu_behind_ms() const {
+        return life_.phase == phase::checkpointing ? life_.gpu_behind_ms : 0;
+    }
     // While the GPU's state is copied: the device's own word about what that waits for.
     const std::string& copy_waits_for() const { return life_.copy_waits_for; }
 
@@ -218,6 +222,7 @@ private:
         std::optional<clock::time_point> hand_over_by; // somebody does
         bool to_run = false;                           // run_if_stopped() is at it
         std::string copy_waits_for;
+        std::uint64_t gpu_behind_ms = 0;
         bool told = false, looking = false, gpu_looking = false, lost_reported = false;
         std::optional<clock::time_point> look_at_takeover; // nothing: told, or there was none
         std::optional<clock::time_point> look_at_copy;     // of a standby's GPU

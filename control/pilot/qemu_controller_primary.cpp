@@ -233,6 +233,7 @@ void qemu_controller::look_at_protected_gpu() {
              life_.differences.read(clock::now(), a.body.value("digests-different", std::uint64_t{0}),
                                     a.body.value("memory-shipped", std::uint64_t{0})))
             events_.differences(what);
+        life_.gpu_behind_ms = a.body.value("behind-ms", std::uint64_t{0});
         if (a.body.value("state", std::string("protecting")) == "protecting")
             return;
         report_loss("the standby has no copy of the GPU any more: " +

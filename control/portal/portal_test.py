@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "daemon"))
-from daemon_test import SECONDS, TOOL, Daemon, wait  # noqa: E402
+from daemon_test import DESCRIBED, SECONDS, TOOL, Daemon, wait  # noqa: E402
 
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 TLS.check_hostname = False
@@ -55,7 +55,10 @@ class Portal:
         try:
             end.request(method, path, json.dumps(body) if isinstance(body, (dict, list)) else body, headers or {})
             got = end.getresponse()
-            return Answer(got.status, got.headers, got.read())
+            answer = Answer(got.status, got.headers, got.read())
+            if got.headers.get_content_type() == "application/json":
+                DESCRIBED.check(method, path, answer.status, answer.json())
+            return answer
         finally:
             end.close()
 

@@ -69,15 +69,16 @@ std::optional<gpu_of_host> gpu_of_vm(const std::string& backend, const std::stri
 }
 
 std::string share_directory(std::string& error) {
-    std::string path;
-    if (const char* own = std::getenv("KAGEMUSHA_SHARE_DIR"); own && *own) {
-        path = own;
-    } else {
-        path = runtime_directory(error);
-        if (path.empty())
-            return {};
-        path += "/share";
-    }
+    if (const char* own = std::getenv("KAGEMUSHA_SHARE_DIR"); own && *own)
+        return own;
+    const auto path = runtime_directory(error);
+    return path.empty() ? path : path + "/share";
+}
+
+std::string made_share_directory(std::string& error) {
+    const auto path = share_directory(error);
+    if (path.empty())
+        return {};
     if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
         error = fmt::format("cannot make {}: {}", path, std::strerror(errno));
         return {};

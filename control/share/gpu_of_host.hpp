@@ -27,9 +27,10 @@ std::vector<gpu_of_host> gpus_of_host(const std::optional<std::string>& selector
 std::optional<gpu_of_host> gpu_of_vm(const std::string& backend, const std::string& selector,
                                      std::string& error);
 
-// The arbiters' sockets of this user, in a directory of their own; made if it is not there.
-// $KAGEMUSHA_SHARE_DIR names another one.
+// The arbiters' sockets of this user, in a directory of their own. $KAGEMUSHA_SHARE_DIR names another one.
 std::string share_directory(std::string& error);
+// Makes it if it is not there.
+std::string made_share_directory(std::string& error);
 // A file's name for a GPU. Pure.
 std::string share_socket_name(const gpu_of_host& gpu);
 

@@ -45,7 +45,7 @@ std::string find_shared_gpu(vm_description& vm) {
     const auto gpu = gpu_of_vm(vm.gpu->backend, vm.gpu->gpu, error);
     if (!gpu)
         return error;
-    const auto directory = share_directory(error);
+    const auto directory = made_share_directory(error);
     if (directory.empty())
         return error;
     if (vm.gpu->share->socket.empty())

@@ -83,6 +83,7 @@ json supervisor::status() {
             {"gate_open_ms", s.gate_open_ms},
             {"unprotected_ms", s.unprotected_ms},
             {"checkpoint_age_ms", pilot_->checkpoint_age_ms()},
+            {"gpu_behind_ms", pilot_->gpu_behind_ms()},
             {"certificates", certificates()},
             {"checkpoints", pilot_->last().checkpoints},
             {"early_checkpoints", pilot_->last().early},

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+ACTIONS = {"click", "fill", "check", "choose", "type", "press"}
 
 
 def xterm():
@@ -36,6 +37,7 @@ class Browser:
         self.process = subprocess.Popen(["node", str(HERE / "driver.mjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env=dict(os.environ, KAGE_NODE_MODULES=modules))
         self.person = "first"
+        self.actions = 0  # that a person would have done
         self.answer()
 
     def answer(self):
@@ -48,6 +50,7 @@ class Browser:
 
     def __getattr__(self, step):
         def run(*values, **words):
+            self.actions += step in ACTIONS
             names = {"open": ("url",), "fill": ("selector", "value"), "choose": ("selector", "value"), "press": ("keys",),
                      "type": ("text",), "evaluate": ("script",), "until": ("script",), "shot": ("path",), "scheme": ("dark",),
                      "size": ("width", "height"), "attribute": ("selector", "name")}.get(step, ("selector",))

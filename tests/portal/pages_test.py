@@ -4,8 +4,11 @@
 The portal's pages in Debian's Chromium, without a VM: nodes are declared whose QEMU is not there, so that their starts fail. Every
 view is looked at by axe, in light and dark, wide and narrow. $KAGE_TOOL: the control tool. $KAGE_SHOTS: a folder for screenshots.
 """
+import json
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -91,6 +94,19 @@ def check_create(browser, portal):
     assert "ended with status 125" in browser.text("tr[data-node=node2]")["text"]
     browser.wait(".events td:has-text('node1 is failed')")
     looked_at(browser, "cluster")
+
+    def shown():
+        browser.click("tr[data-node=node2] button:has-text('Log')")
+        browser.wait("dialog .log", state="attached")
+        if "busybox" in browser.text("dialog .log")["text"]:
+            return True
+        browser.click("dialog button:has-text('Close')")
+        browser.wait("dialog", state="detached")
+        return False
+    wait(shown, "why the start failed")  # each try to start begins a log of its own
+    looked_at(browser, "log")
+    browser.click("dialog button:has-text('Close')")
+    browser.wait("dialog", state="detached")
     assert "node1 failed" in browser.attribute("svg.topology", "aria-label")["value"]
 
 
@@ -116,6 +132,46 @@ def check_two(browser, portal):
     browser.wait("dialog", state="detached")
     assert browser.count("tr[data-node]")["count"] == 3
     browser.person = "first"
+
+
+def check_logins(browser, portal):
+    """the form asks who logs in by ssh only where there is a server for it; what it can't read it says; what was declared is shown again"""
+    keys = []
+    for comment in ("ann at home", "elsewhere"):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", f"{folder}/key"], check=True)
+            keys.append(Path(f"{folder}/key.pub").read_text(encoding="utf-8").strip())
+    browser.click("button:has-text('Change')")
+    browser.wait("dialog[open] .plan:has-text('It fits')")
+    assert not browser.evaluate("document.querySelector('#users').checkVisibility()")["value"]
+    browser.choose("#image", "mpi")
+    browser.fill("#users", "ann")
+    assert "key" in browser.see(".plan .problem")
+    users = f"ann {keys[0]}\nbob {keys[1]}\nann {keys[1]}"
+    browser.fill("#users", users)
+    browser.fill("#ssh-port", "2222")
+    browser.fill("#ssh-address", "somewhere")
+    assert "ssh-address" in browser.see(".plan .problem:has-text('ssh-address')")
+    browser.fill("#ssh-address", "127.0.0.2")
+    browser.wait(".plan:has-text('It fits')")
+    looked_at(browser, "logins")
+    browser.click("dialog button.main")
+    browser.wait("dialog", state="detached")
+
+    def declared():
+        return json.loads(portal.kage("cluster", "show", "web", "--json").stdout)["declaration"]
+    assert declared()["image"] == "mpi"
+    assert declared()["users"] == [{"name": "ann", "keys": keys}, {"name": "bob", "keys": [keys[1]]}], declared()
+    assert declared()["network"]["ssh-port"] == 2222 and declared()["network"]["ssh-address"] == "127.0.0.2"
+    browser.click("button:has-text('Change')")
+    browser.wait("dialog[open] .plan:has-text('It fits')")
+    shown = browser.evaluate("document.querySelector('#users').value")["value"].splitlines()
+    assert sorted(shown) == sorted(users.splitlines()), shown
+    browser.choose("#image", "")
+    browser.wait(".plan:has-text('It fits')")
+    browser.click("dialog button.main")
+    browser.wait("dialog", state="detached")
+    assert not declared().get("image") and not declared().get("users") and not declared()["network"].get("ssh-port"), declared()
 
 
 def check_viewer(browser, portal):
@@ -224,7 +280,8 @@ def main():
             assert portal.kage("portal", "add-user", user, "--role", role, text=f"{user}-password\n").returncode == 0
         with Browser() as browser:
             browser.portal = portal
-            for check in (check_login, check_create, check_two, check_viewer, check_pages, check_markup, check_connection, check_delete):
+            for check in (check_login, check_create, check_two, check_logins, check_viewer, check_pages, check_markup, check_connection,
+                          check_delete):
                 before = time.monotonic()
                 try:
                     check(browser, portal)

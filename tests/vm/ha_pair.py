@@ -15,11 +15,12 @@ from pathlib import Path
 from guest_vm import HERE, environment, tool
 from processes import WORKER, freeze, processes
 
+DIGITS = 8  # of a number that guest/counter.S prints
 SECONDS = int(os.environ.get("KAGE_WAIT") or 300)  # no wait depends on speed; nobody waits for ever
 
 
-def wait(condition, what, seconds=SECONDS):
-    """Until `condition` gives something true, which is returned."""
+def wait(condition, what, seconds=SECONDS, every=0.02):
+    """Until `condition` gives something true, which is returned. `every`: for one that starts a program, seconds between."""
     deadline = time.monotonic() + seconds
     while True:
         found = condition()
@@ -27,7 +28,7 @@ def wait(condition, what, seconds=SECONDS):
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {seconds} s")
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def workers(qemu):
@@ -120,13 +121,23 @@ class Supervisor:
         return "its log ends with\n" + "\n".join(f"    | {e['event']}: {e.get('text', '')}" for e in self.events()[-lines:])
 
     def counts(self):
-        """The numbers that its guest has printed; the last line may be in the making."""
+        """
+        The numbers that its guest has printed; the last line may be in the making, and the first one's begin may have been
+        printed on the other host.
+        """
         try:
             text = Path(self.console()).read_bytes()
         except OSError:
             return []
-        lines = text[:text.rfind(b"\n") + 1].split()
+        lines = text.split(b"\n")[:-1]
+        lines = lines[:1] + [line for line in lines[1:] if line]
         assert b"BAD" not in lines, f"{self.name}: memory of different moments: {lines[:10]}"
+        if lines and len(lines[0]) < DIGITS:
+            if len(lines) == 1:
+                return []
+            whole = b"%0*x" % (DIGITS, int(lines[1], 16) - 1)
+            assert whole.endswith(lines[0]), f"{self.name} went on with {lines[:2]}"
+            lines[0] = whole
         return [int(line, 16) for line in lines]
 
     def console(self):

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Topology: three hosts (fleet.py), each with `kagemusha daemon` and a member of etcd; a cluster of two protected nodes (with --long
-of twelve), whose standbys are on other hosts. A host loses its power, and comes back.
+Topology: three hosts (fleet.py), each with `kagemusha daemon` and a member of etcd; a cluster of two protected nodes, whose standbys
+are on other hosts. A host loses its power, and comes back. With --long there are twelve protected nodes: ten of this cluster, and two
+of another one, on whose GPUs a program of MPI computes meanwhile.
 """
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,9 @@ etcd, network = needs(ETCD, "etcd-server"), namespace("net")
 pytestmark = pytest.mark.usefixtures("etcd", "network")
 fleet = shared(Fleet)
 
-NODES = 12 if os.environ.get("KAGE_LONG") else 2
+LONG = os.environ.get("KAGE_LONG")
+MPI_JOB = os.environ.get("KAGE_MPI_JOB") if LONG else None
+NODES = 10 if LONG else 2
 NAMES = [f"node{number}" for number in range(1, NODES + 1)]
 USUAL = ["etcd", "kagemusha", "sleep"]  # what runs on a host without clusters
 ALL_PROTECTED = {name: "protected" for name in NAMES}
@@ -53,6 +57,33 @@ def wait_for_hosts(asked, expected):
                 and [host["leads"] for host in found.values()].count(True) == 1)
         return found if fits else None
     return wait(look, f"{asked.name} sees {[host.name for host in expected]}, not {asked.ask('GET', '/v1/hosts')}")
+
+
+class MpiJob:
+    """A cluster of two nodes, and a program on their GPUs, which computes when this returns."""
+
+    def __init__(self, host):
+        host.kage("create", "-", text=DECLARATION.replace('"lab"', '"paper"').replace(f"nodes = {NODES}", "nodes = 2").replace("256M", "512M")
+                  .encode() + b'image = "mpi"\n[gpu]\nbackend = "opencl"\n')
+        self.first = host.settled("paper")["node_states"][0]
+        self.run(host, "bash", "-c", "cat >/tmp/job; chmod 755 /tmp/job", text=Path(MPI_JOB).read_bytes())
+        wait(lambda: " /shared fuse" in self.run(host, "cat", "/proc/mounts"), "/shared is there", every=0.5)
+        self.run(host, "bash", "-c", "cp /tmp/job /shared; setsid mpirun /shared/job halo 256 256 200 50 check >/tmp/said 2>&1 </dev/null &")
+        wait(lambda: "@step 20\n" in self.said(host), "it computes", every=0.5)
+        assert "halo processes" not in self.said(host), "it was over too soon"
+
+    def run(self, host, *words, text=None):
+        return host.run("node1", *words, name="paper", text=text)
+
+    def said(self, host):
+        return self.run(host, "cat", "/tmp/said")
+
+    def ends_right(self, host):
+        wait(lambda: "halo processes" in self.said(host) or "mpirun" in self.said(host), "it ends", 900, every=1)
+        lines = self.said(host).splitlines()
+        assert [line for line in lines if line.startswith("@")] == [f"@step {step}" for step in range(0, 200, 20)], lines
+        assert lines[-1].startswith("halo processes=2 ") and lines[-1].endswith(" checked"), lines
+        host.kage("delete", "paper", "--wait")
 
 
 @pytest.mark.story
@@ -91,6 +122,8 @@ def check_drill(fleet):
     node = now["node_states"][0]
     other = next(host for host in fleet.hosts if host.name != primary_host(node))
     boot = other.run("node1", "cat", "/proc/sys/kernel/random/boot_id")
+    status, said = other.ask("GET", "/v1/clusters/lab/nodes/node1/log")
+    assert status == 200 and any("protecting" in line for line in said["lines"]), said
     status, said = other.ask("POST", "/v1/clusters/lab/nodes/node1/drill")
     assert status == 202, said
     now = other.settled(condition=lambda now: now["node_states"][0]["primary"] != node["primary"])
@@ -125,9 +158,11 @@ def check_daemon_restarts(fleet):
 
 @pytest.mark.story
 def check_host_dies(fleet):
-    """the host of node1's VM loses its power: its nodes go on where their standbys were, and all are protected again without it"""
+    """the host of a node1's VM loses its power: its nodes go on where their standbys were, and all are protected again without it"""
     before = fleet.hosts[0].settled()
-    dead = next(host for host in fleet.hosts if host.name == primary_host(before["node_states"][0]))
+    job = MpiJob(fleet.hosts[0]) if MPI_JOB else None
+    first = job.first if job else before["node_states"][0]
+    dead = next(host for host in fleet.hosts if host.name == primary_host(first))
     second, third = [host for host in fleet.hosts if host is not dead]
     fleet.dead = dead
     boots = {node: third.run(node, "cat", "/proc/sys/kernel/random/boot_id") for node in NAMES}
@@ -143,6 +178,10 @@ def check_host_dies(fleet):
     for node, boot in boots.items():
         assert second.run(node, "cat", "/proc/sys/kernel/random/boot_id") == boot, f"{node} was started anew"
     assert "1 packets received" in second.run("node2", "/payload/system/busybox", "ping", "-c", "1", "-w", "120", "node1")
+    if job:
+        now = third.settled("paper", condition=lambda now: dead.name not in str(hosts_of(now)))
+        assert set(states(now).values()) == {"protected"} and now["node_states"][0]["primary"] != job.first["primary"], now
+        job.ends_right(second)
 
 
 @pytest.mark.story

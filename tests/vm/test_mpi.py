@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from etcd import free_port
 from fixtures import shared
 from guest_vm import tool
 from ha_pair import wait
@@ -33,7 +34,8 @@ class MpiLab(Lab):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.directory / who)], check=True)
         public = (self.directory / "alice.pub").read_text(encoding="utf-8").strip()
         self.declared = {"name": "lab", "nodes": 2, "guest": KERNEL, "image": "mpi", "memory": "512M", "accel": "tcg", "protected": True,
-                         "gpu": {"backend": "opencl"}, "users": [{"name": "alice", "keys": [public]}]}
+                         "gpu": {"backend": "opencl"}, "users": [{"name": "alice", "keys": [public]}],
+                         "network": {"ssh-port": free_port()}}
         (self.directory / "lab.toml").write_text(json.dumps(self.declared), encoding="utf-8")
 
     def start(self):
@@ -54,6 +56,13 @@ class MpiLab(Lab):
         return subprocess.run(["ssh", "-F", str(config), "-o", "IdentityAgent=none", "-o", "IdentitiesOnly=yes", "-i", str(self.directory / key),
                                f"alice@{node}", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               env=self.environment, check=False)
+
+    def from_outside(self, key, *words):
+        """The command of somebody who knows this host's port and node1's host key, and has no account here."""
+        known = Path(self.kage("ssh-config", "lab").stdout.decode().strip()).parent / "known_hosts"
+        return ["ssh", "-F", "none", "-o", "IdentityAgent=none", "-o", "IdentitiesOnly=yes", "-o", f"UserKnownHostsFile={known}",
+                "-o", "HostKeyAlias=node1", "-i", str(self.directory / key), "-p", str(self.declared["network"]["ssh-port"]),
+                "alice@127.0.0.1", *words]
 
 
 lab = shared(MpiLab)
@@ -82,6 +91,17 @@ def check_users(lab):
 
 
 @pytest.mark.story
+def check_port(lab):
+    """alice reaches node1 at a port of this host, and the other nodes from there; a stranger does not"""
+    done = subprocess.run(lab.from_outside("alice", "id -un; ssh node2 cat /etc/hostname"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, env=lab.environment, check=False)
+    assert done.stdout == b"alice\nnode2\n", done
+    done = subprocess.run(lab.from_outside("stranger", "id"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=lab.environment, check=False)
+    assert done.returncode == 255 and b"Permission denied" in done.stderr, done
+
+
+@pytest.mark.story
 def check_shared(lab):
     """what one node writes to /shared another one reads, and changes"""
     for node in ("node1", "node2"):
@@ -105,6 +125,11 @@ def check_mpi(lab):
 def check_takeover(lab):
     """node1 is killed while strips of a grid are computed on both nodes: the job goes on, and its result is right to the bit"""
     before = lab.primary("node1")
+    outside = subprocess.Popen(lab.from_outside("alice", "while read line; do echo $line; done"), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, env=lab.environment)
+    outside.stdin.write(b"before\n")
+    outside.stdin.flush()
+    assert outside.stdout.readline() == b"before\n"
     job = subprocess.Popen([tool(), "cluster", "ssh", "lab", "node1", "--", "mpirun /shared/mpi_job halo 256 256 40 50 check"],
                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=lab.environment)
     lines = [job.stdout.readline() for _ in range(4)]
@@ -115,4 +140,6 @@ def check_takeover(lab):
     assert lines[:10] == [b"@step %d\n" % step for step in range(0, 40, 4)], lines
     assert lines[10].startswith(b"halo processes=2 ") and lines[10].endswith(b" checked\n"), lines
     assert lab.primary("node1") != before
+    said, _ = outside.communicate(b"after\n", timeout=300)
+    assert said == b"after\n" and outside.returncode == 0, "the connection at the host's port has not gone on"
     assert lab.ssh("node2", "ls /shared") == "mpi_job\n"

@@ -30,7 +30,7 @@ using json = nlohmann::json;
 
 namespace {
 
-constexpr int failed = 125;
+constexpr int failed = 125, unavailable = 503;
 
 struct cluster_options {
     std::string file, name, node, user = "root";
@@ -44,11 +44,8 @@ int complain(const std::string& why) {
     return failed;
 }
 
-// The daemon's answer, or nothing when it was an error, which was said.
-std::optional<daemon_answer> ask(const std::string& method, const std::string& target,
-                                 const std::string& body = {}, const std::string& if_match = {}) {
-    std::string error;
-    auto answer = ask_daemon(method, target, body, if_match, error);
+// The daemon's answer, or nothing when it was an error, which is said.
+std::optional<daemon_answer> without_error(std::optional<daemon_answer> answer, const std::string& error) {
     if (!answer) {
         complain(error);
         return std::nullopt;
@@ -58,6 +55,31 @@ std::optional<daemon_answer> ask(const std::string& method, const std::string& t
         return std::nullopt;
     }
     return answer;
+}
+
+std::optional<daemon_answer> ask(const std::string& method, const std::string& target,
+                                 const std::string& body = {}, const std::string& if_match = {}) {
+    std::string error;
+    auto answer = ask_daemon(method, target, body, if_match, error);
+    return without_error(std::move(answer), error);
+}
+
+// Before the daemon is asked again. False: a signal has come.
+bool rest() {
+    pollfd interrupt{interrupt_fd(), POLLIN, 0};
+    return ::poll(&interrupt, 1, 300) <= 0;
+}
+
+// The same of what is read; what cannot be read at the moment is asked for again, where that is wanted.
+std::optional<daemon_answer> ask_until_known(const std::string& target, bool wait) {
+    for (;;) {
+        std::string error;
+        auto answer = ask_daemon("GET", target, {}, {}, error);
+        if (!wait || !answer || answer->status != unavailable)
+            return without_error(std::move(answer), error);
+        if (!rest())
+            return std::nullopt;
+    }
 }
 
 std::string target_of(const std::string& name, const char* more = "") {
@@ -132,8 +154,7 @@ int wait_for(const cluster_options& options, const std::string& name) {
             if (settled)
                 return 0;
         }
-        pollfd interrupt{interrupt_fd(), POLLIN, 0};
-        if (::poll(&interrupt, 1, 300) > 0)
+        if (!rest())
             return 128 + interrupted_by();
     }
 }
@@ -219,7 +240,8 @@ int exec(const cluster_options& options) {
         return complain(fmt::format("'{}' is no node: node1, node2, …", as_log_line(options.node)));
     if (options.words.empty())
         return complain("nothing to run: give a command after --");
-    const auto agent = ask("GET", target_of(options.name, ("/nodes/" + options.node + "/agent").c_str()));
+    const auto agent =
+        ask_until_known(target_of(options.name, ("/nodes/" + options.node + "/agent").c_str()), options.wait);
     return agent ? exec_in_node(text_in(agent->body, "socket"), text_in(agent->body, "secret"), options.words,
                                 options.wait)
                  : failed;

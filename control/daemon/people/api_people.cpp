@@ -4,6 +4,7 @@
 // beside clusters themselves. Logging in is in api_login.cpp.
 #include "control/access/secrets.hpp"
 #include "control/base/json_text.hpp"
+#include "control/base/log_file.hpp"
 #include "control/cluster/json_keys.hpp"
 #include "control/cluster/node_files.hpp"
 #include "control/daemon/api.hpp"
@@ -16,6 +17,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <pwd.h>
 #include <unistd.h>
 
@@ -28,6 +30,7 @@ namespace {
 
 constexpr int answer_ms = 5000; // of a supervisor: a drill answers when the VM runs again
 constexpr std::int64_t most_days = 3650;
+constexpr std::size_t most_log_lines = 200, longest_log_line = 500;
 
 json resources_json(const cluster::resources& of) {
     return {{"cpus", of.cpus}, {"memory_mib", of.memory_mib}, {"gpu_percent", of.gpu_percent}};
@@ -111,6 +114,7 @@ const std::vector<api::route>& api::table() {
         {"GET", "/v1/clusters/{name}/ssh", role::admin, &api::ssh, true},
         {"GET", "/v1/clusters/{name}/nodes/{node}/agent", role::admin, &api::agent, true},
         {"GET", "/v1/clusters/{name}/nodes/{node}/console", role::operates, &api::console},
+        {"GET", "/v1/clusters/{name}/nodes/{node}/log", role::operates, &api::log},
         {"POST", "/v1/clusters/{name}/nodes/{node}/switchover", role::operates, &api::switch_over},
         {"POST", "/v1/clusters/{name}/nodes/{node}/drill", role::operates, &api::drill},
         {"POST", "/v1/plan", role::viewer, &api::plan},
@@ -278,11 +282,8 @@ api_answer api::live(const api_request& request, const place&) {
 api_answer api::console(const api_request& request, const place& at) {
     if (!request.websocket)
         return refuse(426, "this is a WebSocket: open it as one");
-    const auto number = cluster::node_number(at.node);
-    const auto seen = work_.look(at.name);
-    const auto node = number && seen ? seen->plan.nodes.find(*number) : decltype(seen->plan.nodes.end()){};
-    if (number && seen && node != seen->plan.nodes.end() && !node->second.primary && !node->second.standby)
-        return refuse(409, fmt::format("{} has no console: it is {}", at.node, node->second.state));
+    if (const auto node = seen_node(at); node && !node->report.primary && !node->report.standby)
+        return refuse(409, fmt::format("{} has no console: it is {}", at.node, node->report.state));
     return agent(request, at);
 }
 
@@ -347,29 +348,55 @@ api_answer api::plan(const api_request& request, const place&) {
              {"revision", is_new ? "" : (*there)->revision}}};
 }
 
+std::optional<api::named_node> api::seen_node(const place& at) const {
+    const auto number = cluster::node_number(at.node);
+    const auto seen = work_.look(at.name);
+    if (!number || !seen)
+        return std::nullopt;
+    const auto node = seen->plan.nodes.find(*number);
+    if (node == seen->plan.nodes.end())
+        return std::nullopt;
+    return named_node{*number, node->second};
+}
+
+std::optional<api::named_node> api::declared_node(const api_request& request, const place& at,
+                                                  api_answer& wrong) {
+    const auto record = found(request, at.name, wrong);
+    if (!record)
+        return std::nullopt;
+    auto node = seen_node(at);
+    if (node && node->number <= record->declared.nodes)
+        return node;
+    wrong = refuse(404, fmt::format("'{}' has no node '{}'", at.name, cluster::shown(at.node)));
+    return std::nullopt;
+}
+
+// The answer of the host where the node's VM runs; nothing: that is this one.
+std::optional<api_answer> api::answer_of_its_host(const api_request& request, const place& at,
+                                                  unsigned number) {
+    const auto other = place_of(work_, at.name, number);
+    if (!other || !peers_)
+        return std::nullopt;
+    if (request.is_of_a_peer)
+        return refuse(409, fmt::format("{} has just moved to {}: ask again", at.node, other->name));
+    return pass_on(request, *other);
+}
+
 // The supervisor that runs a node's VM now.
 api_answer api::ask_primary(const api_request& request, const place& at, const char* command) {
     api_answer wrong;
-    const auto record = found(request, at.name, wrong);
-    if (!record)
+    const auto node = declared_node(request, at, wrong);
+    if (!node)
         return wrong;
-    const auto number = cluster::node_number(at.node);
-    const auto seen = work_.look(at.name);
-    const auto node = number && seen ? seen->plan.nodes.find(*number) : decltype(seen->plan.nodes.end()){};
-    if (!number || *number > record->declared.nodes || !seen || node == seen->plan.nodes.end())
-        return refuse(404, fmt::format("'{}' has no node '{}'", at.name, cluster::shown(at.node)));
-    if (!node->second.primary)
-        return refuse(409, fmt::format("{} does not run: it is {}", at.node, node->second.state));
-    if (node->second.state != "protected")
-        return refuse(409,
-                      fmt::format("{} is {}, so nobody could go on with it{}{}", at.node, node->second.state,
-                                  node->second.text.empty() ? "" : ": ", node->second.text));
-    if (const auto other = place_of(work_, at.name, *number); other && peers_) {
-        if (request.is_of_a_peer)
-            return refuse(409, fmt::format("{} has just moved to {}: ask again", at.node, other->name));
-        return pass_on(request, *other);
-    }
-    const auto name = cluster::slot_name(at.name, *number, *node->second.primary);
+    const auto& has = node->report;
+    if (!has.primary)
+        return refuse(409, fmt::format("{} does not run: it is {}", at.node, has.state));
+    if (has.state != "protected")
+        return refuse(409, fmt::format("{} is {}, so nobody could go on with it{}{}", at.node, has.state,
+                                       has.text.empty() ? "" : ": ", has.text));
+    if (auto elsewhere = answer_of_its_host(request, at, node->number))
+        return *elsewhere;
+    const auto name = cluster::slot_name(at.name, node->number, *has.primary);
     std::string error;
     const auto running = running_vms(error);
     const auto vm = std::ranges::find_if(running, [&](const auto& one) { return one.name == name; });
@@ -389,6 +416,25 @@ api_answer api::switch_over(const api_request& request, const place& at) {
 
 api_answer api::drill(const api_request& request, const place& at) {
     return ask_primary(request, at, "drill");
+}
+
+// Of a start that failed it says why, so it is there without a VM, too.
+api_answer api::log(const api_request& request, const place& at) {
+    api_answer wrong;
+    const auto node = declared_node(request, at, wrong);
+    if (!node)
+        return wrong;
+    if (auto elsewhere = answer_of_its_host(request, at, node->number))
+        return *elsewhere;
+    const auto slot = cluster::slot_letter(node->report.primary.value_or(0));
+    const auto file = fmt::format("{}/{}.log", folder_.node(at.name, node->number), slot);
+    std::error_code failed;
+    if (!std::filesystem::exists(file, failed))
+        return refuse(409, fmt::format("{} runs nowhere, and this host has not started it", at.node));
+    auto lines = last_lines(file, most_log_lines);
+    for (auto& line : lines)
+        line.resize(std::min(line.size(), longest_log_line));
+    return {200, {{"slot", std::string(1, slot)}, {"lines", std::move(lines)}}};
 }
 
 } // namespace kagemusha::control::daemon

@@ -34,12 +34,16 @@ json gauges_of(const cluster::plan& plan) {
         if (!node.primary)
             continue;
         const auto& g = node.gauges;
-        out[cluster::node_name(number)] = {{"checkpoint_age_ms", g.checkpoint_age_ms},
-                                           {"pause_us", g.pause_us},
-                                           {"epoch_us", g.epoch_us},
-                                           {"checkpoints", g.checkpoints},
-                                           {"takeovers", g.takeovers},
-                                           {"paused_percent", g.paused_percent}};
+        auto& of_node = out[cluster::node_name(number)];
+        of_node = {{"checkpoint_age_ms", g.checkpoint_age_ms},
+                   {"pause_us", g.pause_us},
+                   {"epoch_us", g.epoch_us},
+                   {"checkpoints", g.checkpoints},
+                   {"takeovers", g.takeovers},
+                   {"paused_percent", g.paused_percent},
+                   {"gpu_behind_ms", g.gpu_behind_ms}};
+        if (g.gpu_percent >= 0)
+            of_node["gpu_percent"] = g.gpu_percent;
     }
     return out;
 }

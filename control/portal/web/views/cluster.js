@@ -50,6 +50,13 @@ function askSwitchover(cluster, node) {
   });
 }
 
+const showLog = (cluster, node) => attempt(async () => {
+  const log = await ask('GET', clusterPath(cluster.name, `/nodes/${node.name}/log`));
+  const title = `${t('Log')} ${node.name}`;
+  const lines = h('pre', {class: 'log', tabindex: 0, lang: 'en', 'aria-label': title}, log.lines.join('\n'));
+  openDialog({title, content: lines, opened: () => { lines.scrollTop = lines.scrollHeight; }});
+});
+
 const slotText = (node, slot) => [slot || '–', hostText(node, slot)].filter(Boolean).join(' · ');
 
 function nodeRow(cluster) {
@@ -64,6 +71,7 @@ function nodeRow(cluster) {
       cell('', h('div', {class: 'buttons'},
         may('operator') && runs && h('a', {class: 'button', href: `#/clusters/${cluster().name}/${node.name}`,
           'aria-label': `${t('Console')} ${node.name}`}, t('Console')),
+        may('operator') && h('button', {'aria-label': `${t('Log')} ${node.name}`, onclick: () => showLog(cluster(), node)}, t('Log')),
         may('operator') && node.state === 'protected' && [
           h('button', {'aria-label': `${t('Switchover')} ${node.name}`, onclick: () => askSwitchover(cluster(), node)}, t('Switchover')),
           h('button', {'aria-label': `${t('Drill')} ${node.name}`, onclick: () => askDrill(cluster(), node)}, t('Drill'))])));
@@ -83,6 +91,13 @@ function buttons(cluster) {
     h('button', {class: 'danger', onclick: () => askDelete(cluster)}, t('Delete')),
   ];
 }
+
+const plotted = [
+  {field: 'checkpoint_age_ms', title: 'Age of the last checkpoint, ms', ofProtected: true},
+  {field: 'pause_us', title: 'Pause of a checkpoint, ms', scale: 0.001, ofProtected: true},
+  {field: 'gpu_behind_ms', title: 'The standby’s GPU is behind, ms', ofProtected: true},
+  {field: 'gpu_percent', title: 'Time of the shared GPU, percent'},
+];
 
 const column = text => h('th', {scope: 'col'}, text);
 
@@ -109,16 +124,17 @@ export function clusterView(name) {
 
   function drawPlots() {
     for (const {name: node} of cluster.node_states) {
-      const values = store.gauges.get(name)?.get(node);
-      if (!values?.checkpoints.at(-1)) continue; // it has no standby, or none yet
-      if (!plotOf.has(node)) {
-        const own = [plot(`${node}: ${t('Age of the last checkpoint, ms')}`), plot(`${node}: ${t('Pause of a checkpoint, ms')}`)];
-        plotOf.set(node, own);
-        plots.append(...own.map(one => one.element));
+      const values = store.gauges.get(name)?.get(node) ?? {};
+      const isProtected = Boolean(values.checkpoints?.at(-1)); // it has a standby, and not only a wish for one
+      for (const {field, title, scale = 1, ofProtected} of plotted) {
+        if (!values[field] || ofProtected && !isProtected) continue;
+        const key = `${node} ${field}`;
+        if (!plotOf.has(key)) {
+          plotOf.set(key, plot(`${node}: ${t(title)}`));
+          plots.append(plotOf.get(key).element);
+        }
+        plotOf.get(key).update(values[field].map(value => value * scale));
       }
-      const [age, pause] = plotOf.get(node);
-      age.update(values.checkpoint_age_ms);
-      pause.update(values.pause_us.map(us => us / 1000));
     }
   }
 

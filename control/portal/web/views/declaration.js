@@ -16,6 +16,33 @@ function check(id, label, checked) {
   return h('p', {class: 'check'}, h('input', {id, type: 'checkbox', checked}), h('label', {for: id}, label));
 }
 
+// Only with a system that has an ssh server.
+function logins(declared) {
+  const users = (declared?.users ?? []).flatMap(user => user.keys.map(key => `${user.name} ${key}`));
+  const network = declared?.network;
+  return h('fieldset', {id: 'logins', class: 'fields', 'aria-label': t('Logins by ssh'), hidden: !declared?.image, disabled: !declared?.image},
+    h('label', {for: 'users', class: 'wide'}, t('Users besides root, a line each: name and public key')),
+    h('textarea', {id: 'users', class: 'wide', rows: 2, autocomplete: 'off', spellcheck: 'false'}, users.join('\n')),
+    number('ssh-port', t('Port of the host that leads to node1 (empty: none)'), network?.['ssh-port'] || '', 1, 65535, false),
+    h('label', {for: 'ssh-address'}, t('Address of the host for this port')),
+    h('input', {id: 'ssh-address', required: true, autocomplete: 'off', value: network?.['ssh-address'] ?? '127.0.0.1'}));
+}
+
+function showLogins(event) {
+  const shown = document.getElementById('logins');
+  shown.hidden = shown.disabled = !event.target.value;
+}
+
+/** Lines of a name and a key, as the declaration has them: each name once, with all of its keys. */
+function usersOf(text) {
+  const keys = new Map();
+  for (const line of text.split('\n').map(one => one.trim()).filter(Boolean)) {
+    const [name] = line.split(/\s/, 1);
+    keys.set(name, [...keys.get(name) ?? [], line.slice(name.length).trim()]);
+  }
+  return [...keys].map(([name, all]) => ({name, keys: all}));
+}
+
 function fields(declared) {
   const gpu = declared?.gpu;
   return [
@@ -25,6 +52,10 @@ function fields(declared) {
     number('cpus', t('CPUs of each node'), declared?.cpus ?? 1, 1, 64),
     number('memory', t('Memory of each node, MiB'), declared?.memory ?? 512, 128, 1048576),
     check('protected', t('Protected: each node has a standby'), declared?.protected ?? false),
+    h('label', {for: 'image'}, t('System of each node')),
+    h('select', {id: 'image', oninput: showLogins}, [['', t('small')], ['mpi', t('with ssh and MPI')]].map(([value, text]) =>
+      h('option', {value, selected: (declared?.image ?? '') === value}, text))),
+    logins(declared),
     h('label', {for: 'gpu'}, t('GPU')),
     h('select', {id: 'gpu'}, [['', t('none')], ['opencl', 'OpenCL'], ['cuda', 'CUDA']].map(([value, text]) =>
       h('option', {value, selected: (declared ? gpu?.backend ?? '' : 'opencl') === value}, text))),
@@ -53,6 +84,13 @@ function read(form, before) {
     delete out.gpu;
   }
   out.network = {outside: of('outside').checked, 'latency-ms': whole('latency')};
+  delete out.image;
+  delete out.users;
+  if (of('image').value) {
+    out.image = of('image').value;
+    out.users = usersOf(of('users').value);
+    if (of('ssh-port').value) Object.assign(out.network, {'ssh-port': whole('ssh-port'), 'ssh-address': of('ssh-address').value.trim()});
+  }
   if (of('bandwidth').value) out.network['bandwidth-mbit'] = whole('bandwidth');
   if (of('tcg').checked) out.accel = 'tcg';
   else if (out.accel === 'tcg') out.accel = 'auto';
@@ -103,7 +141,7 @@ export function openDeclaration(cluster) {
         const mine = ++asked;
         fits = false;
         checkButton();
-        if (![...content.querySelectorAll('input')].every(input => input.validity.valid)) {
+        if (![...content.querySelectorAll('input')].every(input => input.checkValidity())) {
           replace(plan);
           return;
         }

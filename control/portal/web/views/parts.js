@@ -50,7 +50,7 @@ export function openDialog({title, content, action, danger = false, act, ready =
     check();
   };
   dialog.append(h('form', {onsubmit: send, oninput: check}, h('h2', {id: 'dialog-title'}, title), content, problem,
-    h('div', {class: 'buttons'}, h('button', {type: 'button', onclick: () => dialog.close()}, t('Cancel')), button)));
+    h('div', {class: 'buttons'}, h('button', {type: 'button', onclick: () => dialog.close()}, act ? t('Cancel') : t('Close')), act && button)));
   dialog.addEventListener('close', () => {
     dialog.remove();
     if (before?.isConnected) before.focus();
