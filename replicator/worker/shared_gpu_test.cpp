@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "share/arbiter/test_fairness.hpp"
 #include "worker/share_join.hpp"
 #include "worker/test_guest_session.hpp"
 
@@ -84,6 +86,13 @@ protected:
         }
         return out;
     }
+    share::two_rows rows_of_two() {
+        const auto read = rows();
+        EXPECT_EQ(read.size(), 2u);
+        share::two_rows out{};
+        std::ranges::copy_n(read.begin(), std::min(read.size(), out.size()), out.begin());
+        return out;
+    }
 
     std::string directory_;
     pid_t pid_ = 0;
@@ -135,8 +144,8 @@ void keep_busy(guest_session& a, guest_session& b, std::size_t launches) {
     }
 }
 
-// What was sent ahead keeps both busy however seldom this thread runs: a share holds for who has something to
-// do. The last rows count that were read while both had.
+// What was sent ahead keeps both busy however seldom this thread runs. The last rows count that were read
+// while both were.
 TEST_F(shared_gpu_test, two_vms_have_what_they_asked_for) {
     const auto a = guest("a", 750), b = guest("b", 250);
     constexpr std::size_t launches = 250;
@@ -146,18 +155,20 @@ TEST_F(shared_gpu_test, two_vms_have_what_they_asked_for) {
     of_b.fill(launches, rounds * 8);
     while (of_a.left() > launches - 10 && of_b.left() > launches - 10)
         poll(nullptr, 0, 1);
-    const auto before = rows();
+    using clock = std::chrono::steady_clock;
+    const auto began = clock::now();
+    const auto before = rows_of_two();
     auto after = before;
-    ASSERT_EQ(before.size(), 2u);
-    for (auto seen = before; of_a.left() != 0 && of_b.left() != 0; seen = rows()) {
-        ASSERT_EQ(seen.size(), 2u);
+    auto ended = began;
+    for (auto seen = before; of_a.left() != 0 && of_b.left() != 0; seen = rows_of_two()) {
         after = seen;
+        ended = clock::now();
         poll(nullptr, 0, 5);
     }
-    const auto had = [&](std::size_t i) { return static_cast<double>(after[i].held_ns - before[i].held_ns); };
-    EXPECT_GT(had(0) / had(1), 1.8);
-    EXPECT_LT(had(0) / had(1), 5.0);
-    EXPECT_GT(after[1].turns, before[1].turns + 3);
+    const auto shared = share::fairness_between(before, after, rows_of_two(), ended - began);
+    EXPECT_LT(shared.difference_ns, shared.bound_ns);
+    EXPECT_GT(after[0].turns, before[0].turns);
+    EXPECT_GT(after[1].turns, before[1].turns);
 }
 
 TEST_F(shared_gpu_test, a_worker_that_is_killed_leaves_the_gpu_to_the_other) {

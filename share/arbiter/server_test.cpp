@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "share/arbiter/hello.hpp"
+#include "share/arbiter/test_fairness.hpp"
 #include "share/gate/gate.hpp"
 #include "worker/share_join.hpp"
 
@@ -121,24 +122,28 @@ TEST_F(share_server, two_vms_share_by_their_weights) {
     const auto work = [&](session& s) {
         while (!stop) {
             s.the_gate().begin(false);
-            together = together | (inside.fetch_add(1) != 0);
+            if (inside.fetch_add(1) != 0)
+                together = true;
             std::this_thread::sleep_for(std::chrono::microseconds(500));
             inside.fetch_sub(1);
             s.the_gate().end();
         }
     };
+    const auto began = std::chrono::steady_clock::now();
     std::thread one(work, std::ref(a)), other(work, std::ref(b));
     while (a.tasks() + b.tasks() < 800)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     const auto accounts = rows();
+    const auto ended = std::chrono::steady_clock::now();
     stop = true;
     one.join();
     other.join();
+    const auto last = rows();
     EXPECT_FALSE(together);
     ASSERT_EQ(accounts.size(), 2u);
-    const double ratio = static_cast<double>(accounts[0].held_ns) / static_cast<double>(accounts[1].held_ns);
-    EXPECT_GT(ratio, 1.8);
-    EXPECT_LT(ratio, 5.0);
+    ASSERT_EQ(last.size(), 2u);
+    const auto shared = fairness_between({}, {accounts[0], accounts[1]}, {last[0], last[1]}, ended - began);
+    EXPECT_LT(shared.difference_ns, shared.bound_ns);
 }
 
 TEST_F(share_server, its_death_opens_the_gates) {
