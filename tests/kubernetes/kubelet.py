@@ -11,11 +11,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from concurrent import futures
 from pathlib import Path
 
 import grpc
+
+from waiting import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CALL_SECONDS = 60  # a kubelet waits for ever or for 30 s; nothing is timed here
@@ -41,13 +42,7 @@ api = messages("deviceplugin")
 
 def wait(condition, what, seconds=WAIT_SECONDS):
     """Its first true value."""
-    until = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < until, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
+    return wait_for(condition, what, seconds, every=0.05)
 
 
 class Plugin:
