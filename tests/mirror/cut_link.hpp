@@ -2,11 +2,16 @@
 // cut_link: a cable between two Unix sockets that a test can pull and plug in again.
 #pragma once
 
+#include <sys/un.h>
+
 #include <atomic>
 #include <string>
 #include <thread>
 
 namespace kagemusha::test {
+
+// Of a path that is short enough.
+sockaddr_un unix_name(const std::string& path);
 
 class cut_link {
 public:
