@@ -251,7 +251,7 @@ std::uint64_t scheduler::slice_ns() const {
     const auto busy = std::ranges::count_if(
         vms_, [](const vm_state& vm) { return vm.phase != vm_phase::idle && vm.phase != vm_phase::stuck; });
     const auto turns = turns_of_second * static_cast<std::uint64_t>(std::max<std::ptrdiff_t>(busy, 1));
-    return std::clamp(second / turns, min_slice_ns, max_slice_ns);
+    return std::clamp(second / turns, least_slice_ns, max_slice_ns);
 }
 
 void scheduler::wake_at(std::uint64_t ns) {

@@ -303,19 +303,58 @@ TEST(scheduler, events_of_vms_that_left_are_ignored) {
     EXPECT_TRUE(actions_of(s).empty());
 }
 
-TEST(window, holds_about_the_target) {
+// Tasks of a length, one after the other, each of which waited so long for its worker.
+std::uint64_t run_tasks(window& w, int count, std::uint64_t task_ns, std::uint64_t reaction_ns) {
+    std::uint64_t now = 0;
+    for (int i = 0; i < count; ++i) {
+        w.began(1, now);
+        now += task_ns;
+        w.ended(now);
+        now += reaction_ns;
+        w.refilled(now);
+    }
+    return now;
+}
+
+TEST(window, holds_as_much_as_its_worker_needs) {
     window w;
     EXPECT_EQ(w.tasks(), 1u);
-    std::uint64_t now = 0;
-    for (int i = 0; i < 200; ++i) {
-        w.began(1, now);
-        now += 100 * us;
-        w.ended(now);
-    }
-    EXPECT_NEAR(w.tasks(), 40, 4);
+    std::uint64_t now = run_tasks(w, 200, 100 * us, 20 * us);
+    EXPECT_GE(w.tasks(), 8u);
+    EXPECT_LE(w.tasks(), min_window_target_ns / (100 * us));
     w.began(1, now);
     w.ended(now + 10 * ms);
     EXPECT_EQ(w.tasks(), 1u);
+
+    window of_busy_host;
+    run_tasks(of_busy_host, 200, 100 * us, 2 * ms);
+    EXPECT_GE(of_busy_host.tasks(), 36u);
+    EXPECT_LE(of_busy_host.tasks(), window_target_ns / (100 * us));
+}
+
+TEST(window, a_single_task_is_followed_shortly_before_its_end) {
+    window w;
+    const std::uint64_t now = run_tasks(w, 200, 2 * ms, 20 * us);
+    w.began(1, now);
+    EXPECT_EQ(w.tasks(), 1u);
+    const std::uint64_t opens = w.opens_ns(1, now);
+    EXPECT_NEAR(static_cast<double>(opens - now), static_cast<double>(2 * ms - window_lead_ns), 10.0 * us);
+    EXPECT_EQ(w.opens_ns(1, opens), opens);
+    EXPECT_EQ(w.opens_ns(1, now + 3 * ms), UINT64_MAX); // nobody knows when that one ends
+    EXPECT_EQ(w.opens_ns(2, opens), UINT64_MAX);        // the next one is there already
+    w.ended(now + 2 * ms + 300 * us);                   // it began with the GPU's change to this process
+    w.began(1, now + 3 * ms);
+    EXPECT_LT(w.opens_ns(1, now + 3 * ms), now + 5 * ms);
+
+    window unlike;
+    run_tasks(unlike, 50, 2 * ms, 20 * us);
+    run_tasks(unlike, 1, 20 * ms, 20 * us);
+    unlike.began(1, 30 * ms);
+    EXPECT_EQ(unlike.opens_ns(1, 30 * ms), UINT64_MAX);
+
+    window short_tasks;
+    run_tasks(short_tasks, 200, 100 * us, 20 * us);
+    EXPECT_EQ(short_tasks.opens_ns(1, 0), UINT64_MAX); // others wait in the queue
 }
 
 TEST(terms, profiles_are_parts) {

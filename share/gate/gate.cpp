@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 
@@ -75,15 +77,24 @@ void gate::end() {
 // ---- waiting
 
 void gate::wait_for_window(lock& held, bool may_need_guest) {
+    if (!exact_timer_) { // else the kernel adds 50 us to a wait for the time at which the window opens
+        exact_timer_ = true;
+        prctl(PR_SET_TIMERSLACK, 1);
+    }
     beginning_ = true;
+    bool ended = false;
     while (in_flight_ - loose_ >= window_.tasks() && !open()) {
-        const std::uint64_t seen = ends_;
-        const std::uint64_t patience = may_need_guest ? stall_ns : look_ns;
-        const bool ended =
-            ended_.wait_for(held, std::chrono::nanoseconds(patience), [&] { return ends_ != seen; });
-        if (!ended && may_need_guest)
+        const std::uint64_t now = now_ns(), opens = window_.opens_ns(in_flight_ - loose_, now);
+        if (now >= opens)
+            break;
+        const std::uint64_t seen = ends_, patience = may_need_guest ? stall_ns : look_ns;
+        ended = ended_.wait_for(held, std::chrono::nanoseconds(std::min(patience, opens - now)),
+                                [&] { return ends_ != seen; });
+        if (!ended && may_need_guest && opens - now > patience)
             loosen();
     }
+    if (ended)
+        window_.refilled(now_ns());
     beginning_ = false;
 }
 

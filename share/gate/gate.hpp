@@ -69,6 +69,7 @@ private:
     window window_;
     std::uint32_t in_flight_ = 0, loose_ = 0; // loose ones are in flight, and not in the page's word
     std::uint64_t ends_ = 0, busy_since_ns_ = 0;
+    bool exact_timer_ = false;
     bool beginning_ = false; // a task waits for the window: the GPU is not given back for want of work
     std::uint64_t alive_seen_ = 0, alive_at_ns_ = 0;
 };
