@@ -38,7 +38,7 @@ inline constexpr std::uint32_t shared_launches = 32;
 
 inline constexpr std::uint64_t max_state_bytes = 1ull << 30;
 
-static_assert(sizeof(loop_token) == 16 && sizeof(loop_lane_in) == 8 && sizeof(loop_event) == 32);
+static_assert(sizeof(loop_lane_in) == 8 && sizeof(loop_event) == 32);
 static_assert(sizeof(loop_request) == 32 && sizeof(loop_lane_out) == 32);
 static_assert(sizeof(loop_lane_state) == 16 + 8 * LOOP_MAX_STEPS);
 static_assert(sizeof(loop_event) + LOOP_DATA_BYTES <= LOOP_INBOX_BYTES, "the largest event fits");

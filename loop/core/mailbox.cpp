@@ -47,20 +47,16 @@ void mailbox::consumed(std::uint32_t events) {
 }
 
 std::size_t inbox_bytes(std::uint32_t lanes) {
-    return sizeof(loop_token) + lanes * (sizeof(loop_lane_in) + std::size_t{LOOP_INBOX_BYTES});
+    return lanes * (sizeof(loop_lane_in) + std::size_t{LOOP_INBOX_BYTES});
 }
 
-std::vector<std::byte> pack_inbox(std::uint32_t callbacks, std::span<const mailbox> lanes,
-                                  std::vector<std::uint32_t>& packed) {
-    const std::size_t table = sizeof(loop_token), events = table + lanes.size() * sizeof(loop_lane_in);
-    std::vector<std::byte> inbox(events);
-    const loop_token token{callbacks, static_cast<loop_u32>(lanes.size()), 0};
-    std::memcpy(inbox.data(), &token, sizeof token);
+std::vector<std::byte> pack_inbox(std::span<const mailbox> lanes, std::vector<std::uint32_t>& packed) {
+    std::vector<std::byte> inbox(lanes.size() * sizeof(loop_lane_in));
     packed.clear();
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         loop_lane_in in{static_cast<loop_u32>(inbox.size()), 0};
         packed.push_back(in.events = lanes[i].pack(inbox));
-        std::memcpy(inbox.data() + table + i * sizeof in, &in, sizeof in);
+        std::memcpy(inbox.data() + i * sizeof in, &in, sizeof in);
     }
     return inbox;
 }

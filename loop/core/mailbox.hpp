@@ -46,8 +46,7 @@ private:
 };
 
 // The inbox of a launch; packed: how many events of each lane it has.
-std::vector<std::byte> pack_inbox(std::uint32_t callbacks, std::span<const mailbox> lanes,
-                                  std::vector<std::uint32_t>& packed);
+std::vector<std::byte> pack_inbox(std::span<const mailbox> lanes, std::vector<std::uint32_t>& packed);
 // The most that it can have.
 std::size_t inbox_bytes(std::uint32_t lanes);
 

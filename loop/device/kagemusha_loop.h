@@ -166,13 +166,12 @@ void loop_arrived(struct loop *l, const struct loop_event *e);
 /* With room for the data of a request too many, which is written before it is refused. */
 #define LOOP_CALLBACK_ROOM ((LOOP_MAX_REQUESTS + 1) * (sizeof(struct loop_request) + LOOP_DATA_BYTES))
 
+/* token: how many callbacks each lane may run. An argument, so that a look costs neither memory nor a register. */
 kernel void kagemusha_loop(global const uchar *inbox, global uchar *outbox, global uchar *state,
-			   ulong state_bytes)
+			   ulong state_bytes, uint token)
 {
 	const uint lane = get_group_id(0);
-	const uint token = ((global const struct loop_token *)inbox)->callbacks;
-	global const struct loop_lane_in *in =
-		(global const struct loop_lane_in *)(inbox + sizeof(struct loop_token)) + lane;
+	global const struct loop_lane_in *in = (global const struct loop_lane_in *)inbox + lane;
 	global struct loop_lane_out *out =
 		(global struct loop_lane_out *)(outbox + (ulong)lane * LOOP_OUTBOX_BYTES);
 	struct loop l;
@@ -187,12 +186,13 @@ kernel void kagemusha_loop(global const uchar *inbox, global uchar *outbox, glob
 	uint consumed = 0, ran = 0;
 
 	for (;;) {
-#ifndef KAGEMUSHA_LOOP_NEVER_LOOKS
-		if (ran >= token)
-			break;
-#endif
 		const bool step = l.steps && (step_is_next || consumed == events);
-		if ((!step && consumed == events) || l.used + LOOP_CALLBACK_ROOM > LOOP_OUT_ROOM || l.fault)
+#ifdef KAGEMUSHA_LOOP_NEVER_LOOKS
+		const bool may = true;
+#else
+		const bool may = ran < token;
+#endif
+		if ((!step && consumed == events) || l.used + LOOP_CALLBACK_ROOM > LOOP_OUT_ROOM || l.fault || !may)
 			break;
 		struct loop_event e;
 		l.data = next + sizeof(struct loop_event);

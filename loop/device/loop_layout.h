@@ -2,7 +2,7 @@
 /*
  * loop_layout: what the device loop and the host loop exchange in GPU memory. Read by OpenCL C and C++.
  *
- *   inbox   loop_token, a loop_lane_in for each lane, then each lane's events (written before a launch)
+ *   inbox   a loop_lane_in for each lane, then each lane's events (written before a launch)
  *   outbox  LOOP_OUTBOX_BYTES for each lane: loop_lane_out, then its requests (read after the launch)
  *   state   for each lane a loop_lane_state, then the program's own bytes (never leaves the GPU)
  *
@@ -28,13 +28,6 @@ typedef uint64_t loop_u64;
 #define LOOP_MAX_REQUESTS 3u   /* that one callback may make */
 #define LOOP_MAX_STORES 12u    /* loop_store() and loop_copy() of one callback */
 #define LOOP_NONE 0xffffffffu  /* no connection, no file */
-
-/* How far a launch may go. It is there before the launch begins, and nobody changes it meanwhile. */
-struct loop_token {
-	loop_u32 callbacks; /* of each lane */
-	loop_u32 lanes;
-	loop_u64 pad;
-};
 
 struct loop_lane_in {
 	loop_u32 offset; /* of the first event, from the inbox's begin */

@@ -38,8 +38,8 @@ public:
     int ended_fd() const { return ended_; } // readable when a launch is over
     bool runs() const { return runs_; }
 
-    // Throws failure, as the others. The inbox is kept until finish().
-    void start(std::vector<std::byte> inbox);
+    // Throws failure, as the others. `callbacks`: the token. The inbox is kept until finish().
+    void start(std::uint32_t callbacks, std::vector<std::byte> inbox);
     struct times {
         std::uint64_t device_ns = 0, elapsed_ns = 0;
     };
@@ -71,6 +71,7 @@ private:
     owned<cl_command_queue> queue_;
     owned<cl_program> program_;
     owned<cl_kernel> kernel_;
+    std::uint32_t token_argument_ = 0;
     owned<cl_mem> inbox_, outbox_, state_;
     owned<cl_event> launch_, read_;
     std::vector<std::byte> inbox_bytes_, outbox_bytes_;

@@ -119,7 +119,7 @@ void kagemusha_loop::run() {
 void kagemusha_loop::launch() {
     token_ = pace_.callbacks();
     figures_.shared += pace_.others_wait();
-    device_.start(pack_inbox(token_, lanes_, packed_));
+    device_.start(token_, pack_inbox(lanes_, packed_));
 }
 
 void kagemusha_loop::launched() {
