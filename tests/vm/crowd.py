@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Many pairs of the counting guest on one machine, and two hosts that each of them has: the one that dies, and the other."""
+"""
+Many pairs on one machine, of the counting guest or of guests that compute on a GPU, and two hosts that each of them has: the
+one that dies, and the other.
+"""
 import contextlib
 import os
 import signal
@@ -7,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from gpu_pair import GpuPair
 from ha_pair import Pair, committed_count, must_continue
 
 
@@ -19,12 +23,31 @@ def kill_together(supervisors):
     return at_ns
 
 
+class SharingPair(GpuPair):
+    """One that has `share` percent of a GPU of its primary's host, and of one of its standby's: two arbiters, also for one GPU."""
+
+    def __init__(self, parent, share):
+        super().__init__(hangs=False, parent=parent)
+        self.description = self.directory / "good.toml"
+        text = self.description.read_text(encoding="utf-8")
+        for old, new in (('backend = "opencl"', f'backend = "opencl"\nshare = {share}'), ("cpus = 2", "cpus = 1"),
+                         ("heartbeat-budget-ms = 10000", "heartbeat-budget-ms = 4000"),
+                         ("lease-ms = 10000", "lease-ms = 4000")):
+            assert old in text, old
+            text = text.replace(old, new)
+        self.description.write_text(text, encoding="utf-8")
+
+    def variables(self, name):
+        host = self.directory.parent / ("share-b" if name.startswith("standby") else "share-a")
+        return dict(self.environment, KAGEMUSHA_SHARE_DIR=str(host))
+
+
 class Crowd:
     """`number` pairs. `priorities`: of each; then the standbys know of each other, as those of one host do."""
 
-    def __init__(self, number, priorities=None):
+    def __init__(self, number, priorities=None, make=Pair):
         self.directory = Path(tempfile.mkdtemp(prefix="kage-crowd-"))
-        self.pairs = [Pair(parent=self.directory) for _ in range(number)]
+        self.pairs = [make(parent=self.directory) for _ in range(number)]
         for pair, priority in zip(self.pairs, priorities or []):
             # Each pair has a runtime directory of its own; this part of it is common.
             (self.directory / "takeovers").mkdir(exist_ok=True)

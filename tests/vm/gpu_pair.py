@@ -6,10 +6,12 @@ Unix sockets, with the arbiter `lock`. The guest computes on its GPU without a p
 import os
 import select
 import socket
+import tempfile
 import time
+from pathlib import Path
 
 from guest_vm import environment
-from ha_pair import Pair, wait, workers
+from ha_pair import Hosts, wait, workers
 
 # Each line that comes from the console: a program beside the one that runs all the time.
 JOB = """#!/bin/bash
@@ -30,14 +32,14 @@ options = "backend=opencl,on=fill:2,do={}"
 """
 
 
-class GpuPair(Pair):
-    """A VM with a GPU instead of the counting one. Its hosts may have GPUs of different kinds: description(name)."""
+class GpuPair(Hosts):
+    """A VM with a GPU. `parent`: where its directory is to be. Its hosts may have GPUs of different kinds: description(name)."""
 
-    def __init__(self, hangs):
-        super().__init__()
+    def __init__(self, hangs, parent=None):
+        directory = Path(tempfile.mkdtemp(prefix="kagemusha-gpu-pair-", dir=parent))
+        super().__init__(directory, dict(environment(), KAGEMUSHA_RUNTIME_DIR=str(directory)))
         self.hangs = hangs
         self.runs = self.waits = None  # who has the VM, and its standby, if a test left it one
-        self.environment = dict(environment(), KAGEMUSHA_RUNTIME_DIR=str(self.directory))
         self.turn = 0
         (self.directory / "job.sh").write_text(JOB, encoding="utf-8")
         for name, backend, more in (("good", "opencl", ""), ("lost", "faulty", FAULTY.format("lost")),
