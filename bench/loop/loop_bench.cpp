@@ -121,7 +121,8 @@ std::string laid_out(const char* source, int layout) {
 
 class lane {
 public:
-    lane(const workload& w, bool looks, std::uint32_t items) : device_(options(w, looks, items)) {
+    lane(const workload& w, bool looks, std::uint32_t items)
+        : device_(make_device_loop(options(w, looks, items))) {
         if (!w.first.empty())
             launch(w.first);
     }
@@ -132,11 +133,11 @@ public:
             if (!box[0].push(one))
                 std::abort();
         std::vector<std::uint32_t> packed;
-        device_.start(max_callbacks, pack_inbox(box, packed));
-        pollfd end{device_.ended_fd(), POLLIN, 0};
+        device_->start(max_callbacks, pack_inbox(box, packed));
+        pollfd end{device_->ended_fd(), POLLIN, 0};
         poll(&end, 1, -1);
-        const auto times = device_.finish();
-        const auto report = read_outbox(device_.outbox(0), packed[0], UINT32_MAX);
+        const auto times = device_->finish();
+        const auto report = read_outbox(device_->outbox(0), packed[0], UINT32_MAX);
         if (!report.error.empty() || report.head.callbacks < events.size() ||
             report.head.consumed != events.size()) {
             std::fprintf(stderr, "%s: %u callbacks for %zu events\n", report.error.c_str(),
@@ -160,7 +161,7 @@ public:
     }
 
 private:
-    device_loop device_;
+    std::unique_ptr<device_loop> device_;
 };
 
 double median(std::vector<double> of) {

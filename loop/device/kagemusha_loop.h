@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * kagemusha_loop: the device loop, in OpenCL C. It is put in front of a program, which has one function:
+ * kagemusha_loop: the device loop, in OpenCL C and in CUDA C++. A program has one function:
  *
- *     void loop_arrived(struct loop *l, const struct loop_event *e);
+ *     LOOP_PROGRAM void loop_arrived(struct loop *l, const struct loop_event *e);
+ *
+ * In OpenCL C this file is put in front of the program. A program in CUDA C++ includes it and is compiled to PTX or an
+ * image (NVRTC, nvcc, clang). LOOP_ words are what the two call differently: with them one text is a program of both,
+ * as the examples are.
  *
  * A lane is a work-group. It runs this callback with all of its work-items for one event after the other,
  * and looks at its token in between. When the token has no callback left, or there is nothing to do, the
@@ -15,17 +19,45 @@
 #ifndef KAGEMUSHA_LOOP_H
 #define KAGEMUSHA_LOOP_H
 
+#if defined(__CUDACC__) || defined(__CUDA__)
+#include "loop_layout.h"
+typedef unsigned char uchar;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+#define LOOP_GLOBAL
+#define LOOP_CONSTANT
+#define LOOP_FUNCTION static __device__ inline
+#define LOOP_PROGRAM extern "C" __device__
+#define LOOP_KERNEL extern "C" __global__
+#define LOOP_BARRIER() __syncthreads()
+LOOP_FUNCTION uint loop_lane(void) { return blockIdx.x; }
+LOOP_FUNCTION uint loop_lanes(void) { return gridDim.x; }
+LOOP_FUNCTION uint loop_item(void) { return threadIdx.x; }
+LOOP_FUNCTION uint loop_items(void) { return blockDim.x; }
+#else
+#define LOOP_GLOBAL global
+#define LOOP_CONSTANT constant
+#define LOOP_FUNCTION inline
+#define LOOP_PROGRAM
+#define LOOP_KERNEL kernel
+#define LOOP_BARRIER() barrier(CLK_GLOBAL_MEM_FENCE)
+LOOP_FUNCTION uint loop_lane(void) { return get_group_id(0); }
+LOOP_FUNCTION uint loop_lanes(void) { return get_num_groups(0); }
+LOOP_FUNCTION uint loop_item(void) { return get_local_id(0); }
+LOOP_FUNCTION uint loop_items(void) { return get_local_size(0); }
+#endif
+
 struct loop_pending { /* a store behind the callback */
-	global uchar *to;
-	global const uchar *from; /* 0: `value` */
+	LOOP_GLOBAL uchar *to;
+	LOOP_GLOBAL const uchar *from; /* 0: `value` */
 	ulong value;
 	uint bytes;
 };
 
 struct loop {
-	global const uchar *data; /* of the event */
-	global uchar *requests;
-	global struct loop_lane_state *kept;
+	LOOP_GLOBAL const uchar *data; /* of the event */
+	LOOP_GLOBAL uchar *requests;
+	LOOP_GLOBAL struct loop_lane_state *kept;
 	uint used;        /* bytes of requests */
 	uint count;       /* requests */
 	uint allowance;   /* requests that this callback may still make */
@@ -35,24 +67,21 @@ struct loop {
 	struct loop_pending store[LOOP_MAX_STORES];
 };
 
-inline uint loop_lane(void) { return get_group_id(0); }
-inline uint loop_lanes(void) { return get_num_groups(0); }
-inline uint loop_item(void) { return get_local_id(0); }
-inline uint loop_items(void) { return get_local_size(0); }
-
 /* The program's own bytes of this lane, all 0 at first. */
-inline global uchar *loop_state(struct loop *l) { return (global uchar *)(l->kept + 1); }
+LOOP_FUNCTION LOOP_GLOBAL uchar *loop_state(struct loop *l) { return (LOOP_GLOBAL uchar *)(l->kept + 1); }
 
 /* The event's data, of e->bytes. */
-inline global const uchar *loop_data(struct loop *l) { return l->data; }
+LOOP_FUNCTION LOOP_GLOBAL const uchar *loop_data(struct loop *l) { return l->data; }
 
 /* Where the data of the next request belongs: LOOP_DATA_BYTES. */
-inline global uchar *loop_out(struct loop *l)
+LOOP_FUNCTION LOOP_GLOBAL uchar *loop_out(struct loop *l)
 {
 	return l->requests + l->used + sizeof(struct loop_request);
 }
 
-inline void loop_request(struct loop *l, uint kind, uint target, uint bytes, uint count, ulong cookie,
+LOOP_FUNCTION uint loop_least(uint a, uint b) { return a < b ? a : b; }
+
+LOOP_FUNCTION void loop_request(struct loop *l, uint kind, uint target, uint bytes, uint count, ulong cookie,
 			 ulong value)
 {
 	if (!l->allowance || bytes > LOOP_DATA_BYTES) {
@@ -60,7 +89,7 @@ inline void loop_request(struct loop *l, uint kind, uint target, uint bytes, uin
 		return;
 	}
 	if (loop_item() == 0) {
-		global struct loop_request *r = (global struct loop_request *)(l->requests + l->used);
+		LOOP_GLOBAL struct loop_request *r = (LOOP_GLOBAL struct loop_request *)(l->requests + l->used);
 		r->kind = kind;
 		r->target = target;
 		r->bytes = bytes;
@@ -74,47 +103,47 @@ inline void loop_request(struct loop *l, uint kind, uint target, uint bytes, uin
 }
 
 /* `bytes` of loop_out() to a client. */
-inline void loop_send(struct loop *l, uint connection, uint bytes)
+LOOP_FUNCTION void loop_send(struct loop *l, uint connection, uint bytes)
 {
 	loop_request(l, LOOP_SEND, connection, bytes, 0, 0, 0);
 }
 
 /* The same; LOOP_SENT with this cookie comes when there is room for more. */
-inline void loop_send_notify(struct loop *l, uint connection, uint bytes, ulong cookie)
+LOOP_FUNCTION void loop_send_notify(struct loop *l, uint connection, uint bytes, ulong cookie)
 {
 	loop_request(l, LOOP_SEND, connection, bytes, 1, cookie, 0);
 }
 
-inline void loop_close(struct loop *l, uint connection)
+LOOP_FUNCTION void loop_close(struct loop *l, uint connection)
 {
 	loop_request(l, LOOP_CLOSE, connection, 0, 0, 0, 0);
 }
 
 /* The file whose path is in loop_out(); LOOP_OPENED comes. */
-inline void loop_open(struct loop *l, uint bytes, ulong cookie)
+LOOP_FUNCTION void loop_open(struct loop *l, uint bytes, ulong cookie)
 {
 	loop_request(l, LOOP_OPEN, LOOP_NONE, bytes, 0, cookie, 0);
 }
 
 /* At most LOOP_DATA_BYTES; LOOP_READ comes, with less at the file's end. */
-inline void loop_read(struct loop *l, uint file, ulong offset, uint bytes, ulong cookie)
+LOOP_FUNCTION void loop_read(struct loop *l, uint file, ulong offset, uint bytes, ulong cookie)
 {
 	loop_request(l, LOOP_FETCH, file, 0, bytes, cookie, offset);
 }
 
-inline void loop_forget(struct loop *l, uint file)
+LOOP_FUNCTION void loop_forget(struct loop *l, uint file)
 {
 	loop_request(l, LOOP_FORGET, file, 0, 0, 0, 0);
 }
 
 /* `bytes` of loop_out() to a lane, where LOOP_POSTED comes. */
-inline void loop_post(struct loop *l, uint lane, uint bytes, ulong cookie)
+LOOP_FUNCTION void loop_post(struct loop *l, uint lane, uint bytes, ulong cookie)
 {
 	loop_request(l, LOOP_POST, lane, bytes, 0, cookie, 0);
 }
 
 /* More to do without the host: LOOP_STEP with this cookie comes, in this launch or in a later one. */
-inline void loop_later(struct loop *l, ulong cookie)
+LOOP_FUNCTION void loop_later(struct loop *l, ulong cookie)
 {
 	if (l->steps == LOOP_MAX_STEPS) {
 		l->fault = LOOP_FAULT_STEPS;
@@ -125,32 +154,32 @@ inline void loop_later(struct loop *l, ulong cookie)
 	++l->steps;
 }
 
-inline void loop_pend(struct loop *l, global void *to, global const uchar *from, ulong value, uint bytes)
+LOOP_FUNCTION void loop_pend(struct loop *l, LOOP_GLOBAL void *to, LOOP_GLOBAL const uchar *from, ulong value, uint bytes)
 {
 	if (l->stores == LOOP_MAX_STORES) {
 		l->fault = LOOP_FAULT_STORES;
 		return;
 	}
 	struct loop_pending *p = l->store + l->stores++;
-	p->to = (global uchar *)to;
+	p->to = (LOOP_GLOBAL uchar *)to;
 	p->from = from;
 	p->value = value;
 	p->bytes = bytes;
 }
 
 /* Behind this callback: the lowest `bytes` of `value`, at most 8. */
-inline void loop_store(struct loop *l, global void *to, ulong value, uint bytes)
+LOOP_FUNCTION void loop_store(struct loop *l, LOOP_GLOBAL void *to, ulong value, uint bytes)
 {
-	loop_pend(l, to, 0, value, min(bytes, 8u));
+	loop_pend(l, to, 0, value, loop_least(bytes, 8));
 }
 
 /* Behind this callback: from loop_data() or loop_state(). In their order; they must not overlap. */
-inline void loop_copy(struct loop *l, global void *to, global const uchar *from, uint bytes)
+LOOP_FUNCTION void loop_copy(struct loop *l, LOOP_GLOBAL void *to, LOOP_GLOBAL const uchar *from, uint bytes)
 {
 	loop_pend(l, to, from, 0, bytes);
 }
 
-inline void loop_carry_out(struct loop *l)
+LOOP_FUNCTION void loop_carry_out(struct loop *l)
 {
 	for (uint s = 0; s < l->stores; ++s) {
 		const struct loop_pending *p = l->store + s;
@@ -160,28 +189,28 @@ inline void loop_carry_out(struct loop *l)
 	l->stores = 0;
 }
 
-void loop_arrived(struct loop *l, const struct loop_event *e);
+LOOP_PROGRAM void loop_arrived(struct loop *l, const struct loop_event *e);
 
 #define LOOP_OUT_ROOM (LOOP_OUTBOX_BYTES - sizeof(struct loop_lane_out))
 /* With room for the data of a request too many, which is written before it is refused. */
 #define LOOP_CALLBACK_ROOM ((LOOP_MAX_REQUESTS + 1) * (sizeof(struct loop_request) + LOOP_DATA_BYTES))
 
 /* token: how many callbacks each lane may run. An argument, so that a look costs neither memory nor a register. */
-kernel void kagemusha_loop(global const uchar *inbox, global uchar *outbox, global uchar *state,
+LOOP_KERNEL void kagemusha_loop(LOOP_GLOBAL const uchar *inbox, LOOP_GLOBAL uchar *outbox, LOOP_GLOBAL uchar *state,
 			   ulong state_bytes, uint token)
 {
-	const uint lane = get_group_id(0);
-	global const struct loop_lane_in *in = (global const struct loop_lane_in *)inbox + lane;
-	global struct loop_lane_out *out =
-		(global struct loop_lane_out *)(outbox + (ulong)lane * LOOP_OUTBOX_BYTES);
+	const uint lane = loop_lane();
+	LOOP_GLOBAL const struct loop_lane_in *in = (LOOP_GLOBAL const struct loop_lane_in *)inbox + lane;
+	LOOP_GLOBAL struct loop_lane_out *out =
+		(LOOP_GLOBAL struct loop_lane_out *)(outbox + (ulong)lane * LOOP_OUTBOX_BYTES);
 	struct loop l;
-	l.requests = (global uchar *)(out + 1);
-	l.kept = (global struct loop_lane_state *)(state + lane * (sizeof(struct loop_lane_state) + state_bytes));
+	l.requests = (LOOP_GLOBAL uchar *)(out + 1);
+	l.kept = (LOOP_GLOBAL struct loop_lane_state *)(state + lane * (sizeof(struct loop_lane_state) + state_bytes));
 	l.used = l.count = l.stores = l.fault = 0;
 	l.first = l.kept->first;
 	l.steps = l.kept->steps;
 	uint step_is_next = l.kept->step_is_next;
-	global const uchar *next = inbox + in->offset;
+	LOOP_GLOBAL const uchar *next = inbox + in->offset;
 	const uint events = in->events;
 	uint consumed = 0, ran = 0;
 
@@ -205,7 +234,7 @@ kernel void kagemusha_loop(global const uchar *inbox, global uchar *outbox, glob
 			++l.first;
 			--l.steps;
 		} else {
-			e = *(global const struct loop_event *)next;
+			e = *(LOOP_GLOBAL const struct loop_event *)next;
 			next += sizeof(struct loop_event) + (e.bytes + 7) / 8 * 8;
 			++consumed;
 		}
@@ -213,9 +242,9 @@ kernel void kagemusha_loop(global const uchar *inbox, global uchar *outbox, glob
 		l.allowance = LOOP_MAX_REQUESTS;
 		loop_arrived(&l, &e);
 		++ran;
-		barrier(CLK_GLOBAL_MEM_FENCE); /* everybody has read */
+		LOOP_BARRIER(); /* everybody has read */
 		loop_carry_out(&l);
-		barrier(CLK_GLOBAL_MEM_FENCE);
+		LOOP_BARRIER();
 	}
 	if (loop_item() == 0) {
 		out->consumed = consumed;

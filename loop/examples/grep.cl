@@ -21,7 +21,7 @@ struct job {
 	uchar block[LOOP_DATA_BYTES];
 };
 
-inline uint put_number(global uchar *out, ulong n)
+LOOP_FUNCTION uint put_number(LOOP_GLOBAL uchar *out, ulong n)
 {
 	uint digits = 1;
 	for (ulong left = n; left >= 10; left /= 10)
@@ -32,9 +32,9 @@ inline uint put_number(global uchar *out, ulong n)
 	return digits;
 }
 
-inline global struct job *jobs_of(struct loop *l) { return (global struct job *)loop_state(l); }
+LOOP_FUNCTION LOOP_GLOBAL struct job *jobs_of(struct loop *l) { return (LOOP_GLOBAL struct job *)loop_state(l); }
 
-inline uint job_of(struct loop *l, uint client)
+LOOP_FUNCTION uint job_of(struct loop *l, uint client)
 {
 	for (uint j = 0; j < JOBS; ++j)
 		if (jobs_of(l)[j].used && jobs_of(l)[j].client == client)
@@ -42,7 +42,7 @@ inline uint job_of(struct loop *l, uint client)
 	return JOBS;
 }
 
-inline void refuse(struct loop *l, uint client)
+LOOP_FUNCTION void refuse(struct loop *l, uint client)
 {
 	if (loop_item() == 0) {
 		loop_out(l)[0] = '!';
@@ -51,10 +51,10 @@ inline void refuse(struct loop *l, uint client)
 	loop_send(l, client, 2);
 }
 
-inline void begin(struct loop *l, const struct loop_event *e)
+LOOP_FUNCTION void begin(struct loop *l, const struct loop_event *e)
 {
-	global struct job *jobs = jobs_of(l);
-	global const uchar *text = loop_data(l);
+	LOOP_GLOBAL struct job *jobs = jobs_of(l);
+	LOOP_GLOBAL const uchar *text = loop_data(l);
 	uint j = 0, pattern = 0;
 	while (j < JOBS && jobs[j].used)
 		++j;
@@ -79,9 +79,9 @@ inline void begin(struct loop *l, const struct loop_event *e)
 	loop_open(l, path_bytes, j);
 }
 
-inline void end(struct loop *l, uint j)
+LOOP_FUNCTION void end(struct loop *l, uint j)
 {
-	global struct job *job = jobs_of(l) + j;
+	LOOP_GLOBAL struct job *job = jobs_of(l) + j;
 	const uint digits = put_number(loop_out(l) + 1, job->found);
 	const uint client = job->client, file = job->file, closes = job->closes;
 	if (loop_item() == 0) {
@@ -95,11 +95,11 @@ inline void end(struct loop *l, uint j)
 	loop_store(l, &job->used, 0, 4);
 }
 
-inline void take_block(struct loop *l, const struct loop_event *e)
+LOOP_FUNCTION void take_block(struct loop *l, const struct loop_event *e)
 {
 	const uint j = (uint)e->cookie;
-	global struct job *job = jobs_of(l) + j;
-	global const uchar *text = loop_data(l);
+	LOOP_GLOBAL struct job *job = jobs_of(l) + j;
+	LOOP_GLOBAL const uchar *text = loop_data(l);
 	if (e->source == LOOP_NONE || e->bytes == 0) {
 		end(l, j);
 		return;
@@ -117,7 +117,7 @@ inline void take_block(struct loop *l, const struct loop_event *e)
 	loop_later(l, j);
 }
 
-inline bool has(global const struct job *job, uint from, uint to)
+LOOP_FUNCTION bool has(LOOP_GLOBAL const struct job *job, uint from, uint to)
 {
 	for (uint at = from; at + job->pattern_bytes <= to; ++at) {
 		uint same = 0;
@@ -130,9 +130,9 @@ inline bool has(global const struct job *job, uint from, uint to)
 }
 
 /* Lines until one is found or STEP_BYTES are searched. Everybody searches alike: lines are short. */
-inline void step(struct loop *l, uint j)
+LOOP_FUNCTION void step(struct loop *l, uint j)
 {
-	global struct job *job = jobs_of(l) + j;
+	LOOP_GLOBAL struct job *job = jobs_of(l) + j;
 	uint at = job->searched, stop = at;
 	const uint whole = job->whole, limit = at + STEP_BYTES;
 	ulong line = job->line;
@@ -143,7 +143,7 @@ inline void step(struct loop *l, uint j)
 			++stop;
 		found = has(job, at, stop);
 		if (!found) {
-			at = min(stop + 1, whole);
+			at = loop_least(stop + 1, whole);
 			++line;
 		}
 	}
@@ -152,7 +152,7 @@ inline void step(struct loop *l, uint j)
 	if (found) {
 		bytes = put_number(loop_out(l), line);
 		/* A line is cut where it would not fit with its number. */
-		const uint kept = min(stop - at, LOOP_DATA_BYTES - bytes - 2);
+		const uint kept = loop_least(stop - at, LOOP_DATA_BYTES - bytes - 2);
 		for (uint i = loop_item(); i < kept; i += loop_items())
 			loop_out(l)[bytes + 1 + i] = job->block[at + i];
 		if (loop_item() == 0) {
@@ -160,7 +160,7 @@ inline void step(struct loop *l, uint j)
 			loop_out(l)[bytes + 1 + kept] = '\n';
 		}
 		bytes += kept + 2;
-		at = min(stop + 1, whole);
+		at = loop_least(stop + 1, whole);
 		++line;
 	}
 	const ulong offset = job->offset + whole;
@@ -177,10 +177,10 @@ inline void step(struct loop *l, uint j)
 		loop_send_notify(l, client, 0, j); /* who does not read holds up its own search only */
 }
 
-inline void go_on(struct loop *l, const struct loop_event *e)
+LOOP_FUNCTION void go_on(struct loop *l, const struct loop_event *e)
 {
 	const uint j = (uint)e->cookie;
-	global struct job *job = jobs_of(l) + j;
+	LOOP_GLOBAL struct job *job = jobs_of(l) + j;
 	if (e->value) { /* the client is gone */
 		loop_forget(l, job->file);
 		loop_store(l, &job->used, 0, 4);
@@ -189,10 +189,10 @@ inline void go_on(struct loop *l, const struct loop_event *e)
 	}
 }
 
-inline void opened(struct loop *l, const struct loop_event *e)
+LOOP_FUNCTION void opened(struct loop *l, const struct loop_event *e)
 {
 	const uint j = (uint)e->cookie;
-	global struct job *job = jobs_of(l) + j;
+	LOOP_GLOBAL struct job *job = jobs_of(l) + j;
 	if (e->source == LOOP_NONE) {
 		refuse(l, job->client);
 		if (job->closes)
@@ -204,7 +204,7 @@ inline void opened(struct loop *l, const struct loop_event *e)
 	loop_read(l, e->source, 0, LOOP_DATA_BYTES, j);
 }
 
-inline void closed(struct loop *l, uint client)
+LOOP_FUNCTION void closed(struct loop *l, uint client)
 {
 	const uint j = job_of(l, client);
 	if (j == JOBS)
@@ -213,7 +213,7 @@ inline void closed(struct loop *l, uint client)
 		loop_store(l, &jobs_of(l)[j].closes, 1, 4);
 }
 
-void loop_arrived(struct loop *l, const struct loop_event *e)
+LOOP_PROGRAM void loop_arrived(struct loop *l, const struct loop_event *e)
 {
 	switch (e->kind) {
 	case LOOP_CLOSED: closed(l, e->source); break;

@@ -21,7 +21,7 @@ struct entry {
 #define DELETED 255u
 /* KV_ENTRIES is what the host gives the lane room for. */
 
-inline uint hash_of(global const uchar *text, uint bytes)
+LOOP_FUNCTION uint hash_of(LOOP_GLOBAL const uchar *text, uint bytes)
 {
 	uint h = 2166136261u;
 	for (uint i = 0; i < bytes; ++i)
@@ -29,7 +29,7 @@ inline uint hash_of(global const uchar *text, uint bytes)
 	return h ^ h >> 15;
 }
 
-inline bool is_key(global const struct entry *one, global const uchar *key, uint bytes)
+LOOP_FUNCTION bool is_key(LOOP_GLOBAL const struct entry *one, LOOP_GLOBAL const uchar *key, uint bytes)
 {
 	if (one->key_bytes != bytes)
 		return false;
@@ -40,12 +40,12 @@ inline bool is_key(global const struct entry *one, global const uchar *key, uint
 }
 
 /* Where the key is; *room: where it would be put. */
-inline uint find(global const struct entry *table, global const uchar *key, uint bytes, uint *room)
+LOOP_FUNCTION uint find(LOOP_GLOBAL const struct entry *table, LOOP_GLOBAL const uchar *key, uint bytes, uint *room)
 {
 	uint at = hash_of(key, bytes) / LOOP_MAX_LANES % KV_ENTRIES;
 	*room = NO_ENTRY;
 	for (uint looked = 0; looked < KV_ENTRIES; ++looked, at = (at + 1) % KV_ENTRIES) {
-		global const struct entry *one = table + at;
+		LOOP_GLOBAL const struct entry *one = table + at;
 		if (one->key_bytes == 0 || one->key_bytes == DELETED) {
 			if (*room == NO_ENTRY)
 				*room = at;
@@ -58,7 +58,7 @@ inline uint find(global const struct entry *table, global const uchar *key, uint
 	return NO_ENTRY;
 }
 
-inline uint say(global uchar *out, constant const char *text, uint bytes)
+LOOP_FUNCTION uint say(LOOP_GLOBAL uchar *out, LOOP_CONSTANT const char *text, uint bytes)
 {
 	if (loop_item() == 0) {
 		for (uint i = 0; i < bytes; ++i)
@@ -68,7 +68,7 @@ inline uint say(global uchar *out, constant const char *text, uint bytes)
 	return bytes + 1;
 }
 
-inline ulong number_in(global const struct entry *one)
+LOOP_FUNCTION ulong number_in(LOOP_GLOBAL const struct entry *one)
 {
 	ulong n = 0;
 	for (uint i = 0; i < one->value_bytes; ++i) {
@@ -79,7 +79,7 @@ inline ulong number_in(global const struct entry *one)
 	return n;
 }
 
-inline uint print(uchar *text, ulong n)
+LOOP_FUNCTION uint print(uchar *text, ulong n)
 {
 	uint digits = 1;
 	for (ulong left = n; left >= 10; left /= 10)
@@ -90,7 +90,7 @@ inline uint print(uchar *text, ulong n)
 }
 
 /* "=value" */
-inline uint say_value(global uchar *out, global const uchar *text, uint bytes)
+LOOP_FUNCTION uint say_value(LOOP_GLOBAL uchar *out, LOOP_GLOBAL const uchar *text, uint bytes)
 {
 	for (uint i = loop_item(); i < bytes; i += loop_items())
 		out[1 + i] = text[i];
@@ -101,15 +101,15 @@ inline uint say_value(global uchar *out, global const uchar *text, uint bytes)
 	return bytes + 2;
 }
 
-inline void put_entry(struct loop *l, global struct entry *one, global const uchar *key, uint key_bytes, uint value_bytes)
+LOOP_FUNCTION void put_entry(struct loop *l, LOOP_GLOBAL struct entry *one, LOOP_GLOBAL const uchar *key, uint key_bytes, uint value_bytes)
 {
 	loop_copy(l, one->key, key, key_bytes);
 	loop_store(l, &one->key_bytes, key_bytes, 1);
 	loop_store(l, &one->value_bytes, value_bytes, 1);
 }
 
-inline uint add(struct loop *l, global struct entry *to, bool is_new, global const uchar *key, uint key_bytes,
-		global uchar *out)
+LOOP_FUNCTION uint add(struct loop *l, LOOP_GLOBAL struct entry *to, bool is_new, LOOP_GLOBAL const uchar *key, uint key_bytes,
+		LOOP_GLOBAL uchar *out)
 {
 	uchar number[20];
 	const uint digits = print(number, is_new ? 1 : number_in(to) + 1);
@@ -117,7 +117,7 @@ inline uint add(struct loop *l, global struct entry *to, bool is_new, global con
 		ulong eight = 0;
 		for (uint k = i; k < digits && k < i + 8; ++k)
 			eight |= (ulong)number[k] << 8 * (k - i);
-		loop_store(l, to->value + i, eight, min(digits - i, 8u));
+		loop_store(l, to->value + i, eight, loop_least(digits - i, 8u));
 	}
 	put_entry(l, to, key, key_bytes, digits);
 	if (loop_item() == 0) {
@@ -130,13 +130,13 @@ inline uint add(struct loop *l, global struct entry *to, bool is_new, global con
 }
 
 /* Gives the answer's bytes. */
-inline uint serve(struct loop *l, global const uchar *line, uint bytes, global uchar *out)
+LOOP_FUNCTION uint serve(struct loop *l, LOOP_GLOBAL const uchar *line, uint bytes, LOOP_GLOBAL uchar *out)
 {
-	global struct entry *table = (global struct entry *)loop_state(l);
+	LOOP_GLOBAL struct entry *table = (LOOP_GLOBAL struct entry *)loop_state(l);
 	uint end = 4;
 	while (end < bytes && line[end] != ' ')
 		++end;
-	const uint key_bytes = end - 4, value = min(end + 1, bytes), value_bytes = bytes - value;
+	const uint key_bytes = end - 4, value = loop_least(end + 1, bytes), value_bytes = bytes - value;
 	uint room;
 	const uint at = find(table, line + 4, key_bytes, &room);
 	const uchar what = line[0];
@@ -158,9 +158,9 @@ inline uint serve(struct loop *l, global const uchar *line, uint bytes, global u
 	return say(out, "OK", 2);
 }
 
-inline bool is_request(global const uchar *line, uint bytes)
+LOOP_FUNCTION bool is_request(LOOP_GLOBAL const uchar *line, uint bytes)
 {
-	constant const char *words = "SET GET ADD DEL ";
+	LOOP_CONSTANT const char *words = "SET GET ADD DEL ";
 	bool known = false;
 	for (uint w = 0; w < 4; ++w)
 		if (bytes > 4 && line[0] == words[4 * w] && line[1] == words[4 * w + 1] &&
@@ -177,7 +177,7 @@ inline bool is_request(global const uchar *line, uint bytes)
 }
 
 /* A client sends no more. Requests of it may be on their way to other lanes: what is behind them all closes it. */
-inline void close_behind(struct loop *l, uint client, uint home)
+LOOP_FUNCTION void close_behind(struct loop *l, uint client, uint home)
 {
 	const uint next = (loop_lane() + 1) % loop_lanes();
 	if (next == home)
@@ -186,7 +186,7 @@ inline void close_behind(struct loop *l, uint client, uint home)
 		loop_post(l, next, 0, (ulong)home << 32 | client);
 }
 
-void loop_arrived(struct loop *l, const struct loop_event *e)
+LOOP_PROGRAM void loop_arrived(struct loop *l, const struct loop_event *e)
 {
 	if (e->kind == LOOP_CLOSED)
 		close_behind(l, e->source, loop_lane());
@@ -194,7 +194,7 @@ void loop_arrived(struct loop *l, const struct loop_event *e)
 		close_behind(l, (uint)e->cookie, (uint)(e->cookie >> 32));
 	if (e->kind != LOOP_RECEIVED && (e->kind != LOOP_POSTED || e->bytes == 0))
 		return;
-	global const uchar *line = loop_data(l);
+	LOOP_GLOBAL const uchar *line = loop_data(l);
 	const uint client = e->kind == LOOP_RECEIVED ? e->source : (uint)e->cookie;
 	if (!is_request(line, e->bytes)) {
 		loop_send(l, client, say(loop_out(l), "BAD", 3));
@@ -208,7 +208,7 @@ void loop_arrived(struct loop *l, const struct loop_event *e)
 		loop_send(l, client, serve(l, line, e->bytes, loop_out(l)));
 		return;
 	}
-	global uchar *out = loop_out(l);
+	LOOP_GLOBAL uchar *out = loop_out(l);
 	for (uint i = loop_item(); i < e->bytes; i += loop_items())
 		out[i] = line[i];
 	loop_post(l, owner, e->bytes, client);

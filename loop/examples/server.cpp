@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -44,10 +46,11 @@ kagemusha_loop* running = nullptr;
 int usage() {
     std::fputs(
         "usage: kagemusha-loop-server echo|kv|grep [--port N] [--root DIRECTORY] [--lanes N] [--items N]\n"
-        "                             [--callbacks N]\n"
+        "                             [--callbacks N] [--image FILE [--driver LIBRARY]]\n"
         "Listens on all addresses; port 0 takes a free one and prints it. --root: the files that grep "
         "reads.\n"
-        "--items: work-items of a lane. --callbacks: how many a launch may run; 0: as the times say.\n",
+        "--items: work-items of a lane. --callbacks: how many a launch may run; 0: as the times say.\n"
+        "--image: the same program as PTX or an image, for CUDA; --driver: another one than libcuda.so.1.\n",
         stderr);
     return 2;
 }
@@ -78,6 +81,15 @@ bool number(const char* text, unsigned most, unsigned& out) {
     return *text >= '0' && *text <= '9' && *end == 0 && got <= most;
 }
 
+std::string text_of(const char* path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        std::fprintf(stderr, "can't read %s: %s\n", path, std::strerror(errno));
+        std::exit(1);
+    }
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
 int fail(const char* text) {
     std::fprintf(stderr, "%s\n", text);
     return 1;
@@ -91,12 +103,17 @@ int main(int argc, char** argv) {
         if (argc > 1 && std::string_view(argv[1]) == one.name)
             chosen = &one;
     unsigned port = 7000, lanes = 2, items = 0, callbacks = 0;
-    const char* root = nullptr;
+    const char *root = nullptr, *driver = nullptr;
+    std::string image;
     for (int i = 2; chosen != nullptr && i < argc; i += 2) {
         const std::string_view a = argv[i];
         const char* value = i + 1 < argc ? argv[i + 1] : "";
         if (a == "--root")
             root = value;
+        else if (a == "--image")
+            image = text_of(value);
+        else if (a == "--driver")
+            driver = value;
         else if (!(a == "--port" && number(value, 65535, port)) &&
                  !(a == "--lanes" && number(value, 64, lanes)) &&
                  !(a == "--items" && number(value, 1024, items)) &&
@@ -107,8 +124,13 @@ int main(int argc, char** argv) {
         return usage();
     kagemusha_loop_options options{};
     options.size = sizeof options;
-    options.source = chosen->source;
-    options.build_options = chosen->build_options.c_str();
+    if (image.empty()) {
+        options.source = chosen->source;
+        options.build_options = chosen->build_options.c_str();
+    } else {
+        options.image = image.c_str();
+        options.driver = driver;
+    }
     options.lanes = lanes;
     options.items = items;
     options.state_bytes = chosen->state_bytes;

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The three example servers on this machine's OpenCL: server_test.py SERVER-PROGRAM. Clients ask at random, and every answer is
+The three example servers on this machine's OpenCL: server_test.py SERVER-PROGRAM; or on a CUDA driver, from images:
+server_test.py SERVER-PROGRAM --images DIRECTORY --driver LIBRARY. Clients ask at random, and every answer is
 compared with what Python makes of it: with a lane of one work-item and of eight, with tokens of one callback and as they come.
 """
 import os
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -19,9 +21,14 @@ from clients import Kv, Lines, ask_grep, matching_lines
 
 SECONDS = 240
 
+IMAGES = sys.argv[3] if sys.argv[2:3] == ["--images"] else ""
+
 
 class Server:
     def __init__(self, what, *options):
+        if IMAGES:
+            # An emulated GPU: two work-items where a real one has 64.
+            options = ("--image", f"{IMAGES}/{what}.ptx", "--driver", sys.argv[5], "--items", "2", *options)
         self.process = subprocess.Popen([sys.argv[1], what, "--port", "0", *options], stdout=subprocess.PIPE, text=True)
         self.port = int(self.process.stdout.readline().split()[-1])
         ready = self.process.stdout.readline()
@@ -130,8 +137,22 @@ class Servers(unittest.TestCase):
                     with server.connect() as end:
                         end.sendall(b"needle text\n")
                         self.assertTrue(end.recv(10))
-                with server.connect() as end:
-                    self.assertEqual(len(ask_grep(Lines(end), "needle", "text")), 100_000)
+                # Until their jobs are over, the lane has no room for another one and says so.
+                deadline = time.monotonic() + SECONDS
+                found = None
+                while found is None and time.monotonic() < deadline:
+                    with server.connect() as end:
+                        found = ask_grep(Lines(end), "needle", "text")
+                self.assertEqual(len(found or []), 100_000)
+
+    @unittest.skipUnless(IMAGES, "for CUDA")
+    def test_bad_images(self):
+        for image, driver, word in ((__file__, sys.argv[5], "cuModuleLoadData"), (f"{IMAGES}/none", sys.argv[5], "can't read"),
+                                    (f"{IMAGES}/echo.ptx", "/no/such/library", "no driver here")):
+            done = subprocess.run([sys.argv[1], "echo", "--port", "0", "--image", image, "--driver", driver],
+                                  capture_output=True, text=True, check=False, timeout=SECONDS)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(word, done.stderr)
 
     def test_bad_options(self):
         for options in ((), ("nothing",), ("echo", "--lanes"), ("echo", "--lanes", "65"), ("echo", "--port", "x"),
@@ -142,4 +163,4 @@ class Servers(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    unittest.main(argv=sys.argv[:1] + sys.argv[6 if IMAGES else 2:])

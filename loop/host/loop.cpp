@@ -28,7 +28,7 @@ struct kagemusha_loop {
 public:
     explicit kagemusha_loop(const kagemusha_loop_options& options)
         : looks_((options.flags & KAGEMUSHA_LOOP_NEVER_LOOKS) == 0)
-        , device_(options)
+        , device_(make_device_loop(options))
         , pace_(options.callbacks)
         , lanes_(options.lanes)
         , packed_(options.lanes)
@@ -85,7 +85,7 @@ private:
     void carry_out(std::uint32_t lane, const request& one);
 
     const bool looks_;
-    device_loop device_;
+    std::unique_ptr<device_loop> device_;
     pace pace_;
     std::vector<mailbox> lanes_;
     std::vector<std::uint32_t> packed_, steps_; // of each lane: events in the inbox; steps that wait
@@ -99,16 +99,16 @@ private:
 void kagemusha_loop::run() {
     std::vector<pollfd> polled;
     for (;;) {
-        if (!device_.runs() && has_work())
+        if (!device_->runs() && has_work())
             launch();
-        polled.assign({{stop_, POLLIN, 0}, {device_.ended_fd(), POLLIN, 0}});
+        polled.assign({{stop_, POLLIN, 0}, {device_->ended_fd(), POLLIN, 0}});
         clients_.wants(polled);
         if (poll(polled.data(), polled.size(), -1) < 0) {
             if (errno == EINTR)
                 continue;
             throw failure(errno, "poll failed");
         }
-        if ((polled[1].revents & POLLIN) != 0 && device_.runs())
+        if ((polled[1].revents & POLLIN) != 0 && device_->runs())
             launched();
         clients_.serve(std::span(polled).subspan(2));
         if ((polled[0].revents & POLLIN) != 0)
@@ -119,17 +119,17 @@ void kagemusha_loop::run() {
 void kagemusha_loop::launch() {
     token_ = pace_.callbacks();
     figures_.shared += pace_.others_wait();
-    device_.start(token_, pack_inbox(lanes_, packed_));
+    device_->start(token_, pack_inbox(lanes_, packed_));
 }
 
 void kagemusha_loop::launched() {
-    const auto times = device_.finish();
+    const auto times = device_->finish();
     ++figures_.launches;
     figures_.device_ns += times.device_ns;
     std::uint32_t most = 0;
     std::vector<lane_report> reports;
     for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-        reports.push_back(read_outbox(device_.outbox(lane), packed_[lane], looks_ ? token_ : UINT32_MAX));
+        reports.push_back(read_outbox(device_->outbox(lane), packed_[lane], looks_ ? token_ : UINT32_MAX));
         if (!reports.back().error.empty())
             throw failure(EPROTO, reports.back().error);
         const loop_lane_out& head = reports.back().head;
@@ -189,8 +189,8 @@ int report_error(char* error, std::size_t bytes, int number, const char* text) {
 const char* fault_of(const kagemusha_loop_options* options) {
     if (options == nullptr || options->size != sizeof *options)
         return "the options are of another version of this library";
-    if (options->source == nullptr)
-        return "the options have no source";
+    if ((options->source == nullptr) == (options->image == nullptr))
+        return "the options have a source (OpenCL) or an image (CUDA), one of them";
     if (options->lanes == 0 || options->lanes > LOOP_MAX_LANES)
         return "lanes must be 1 to 64";
     if (options->items > 1024)
@@ -199,6 +199,8 @@ const char* fault_of(const kagemusha_loop_options* options) {
         return "state_bytes must be a multiple of 8, and at most 1 GiB for all lanes";
     if ((options->context == nullptr) != (options->device == nullptr))
         return "context and device are both given, or none";
+    if (options->image != nullptr && options->context != nullptr)
+        return "an image has the first CUDA device: no context";
     if ((options->flags & ~(KAGEMUSHA_LOOP_LINES | KAGEMUSHA_LOOP_NEVER_LOOKS)) != 0)
         return "there is an unknown flag";
     return nullptr;

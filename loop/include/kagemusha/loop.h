@@ -32,7 +32,7 @@ struct kagemusha_loop_options {
     size_t size;   /* of this structure */
     void* context; /* a cl_context and one of its devices; both null: the first device that there is */
     void* device;
-    const char* source;        /* OpenCL C with loop_arrived() */
+    const char* source;        /* OpenCL C with loop_arrived(); null where there is an image */
     const char* build_options; /* or null */
     uint32_t lanes;            /* work-groups, 1 to 64 */
     uint32_t items;            /* of a lane; 0: 1 on a processor, else 64 */
@@ -41,6 +41,8 @@ struct kagemusha_loop_options {
     int root;                  /* a directory; files outside of it can't be opened; or -1: none can */
     uint32_t flags;            /* kagemusha_loop_flags */
     uint32_t callbacks;        /* of a lane in one launch; 0: as many as the time allows */
+    const void* image;         /* for CUDA: PTX with its 0, or an image of the device loop with loop_arrived() */
+    const char* driver;        /* of an image; null: libcuda.so.1 */
 };
 
 struct kagemusha_loop_figures {
