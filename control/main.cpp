@@ -434,6 +434,8 @@ int main(int argc, char** argv) {
     top_options top_request;
     auto* top = app.add_subcommand("top", "who uses the GPUs that VMs of this user share, live");
     top->add_flag("--json", top_request.json, "as JSON, a line for each reading");
+    top->add_flag("--programs", top_request.programs,
+                  "with a line for each of their programs, by its worker");
     top->add_flag("--once", top_request.once, "one reading, over a second");
 
     for (auto* command : {demo, run, shell, standby}) {

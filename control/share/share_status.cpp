@@ -31,17 +31,42 @@ namespace {
 constexpr int top_period_ms = 1000;
 constexpr int row_within_ms = 1000;
 
+template <class Row>
+bool read_row(worker::joined_share& joined, Row& row) {
+    pollfd event{joined.socket.get(), POLLIN, 0};
+    if (::poll(&event, 1, row_within_ms) != 1 ||
+        ::recv(joined.socket.get(), &row, sizeof row, 0) != static_cast<ssize_t>(sizeof row))
+        return false;
+    row.vm[sizeof row.vm - 1] = '\0';
+    return true;
+}
+
 bool read_rows(worker::joined_share& joined, shared_gpu& out) {
     for (std::uint32_t i = 0; i < joined.answer.rows && i < share::max_vms; ++i) {
         shared_vm vm;
-        pollfd event{joined.socket.get(), POLLIN, 0};
-        if (::poll(&event, 1, row_within_ms) != 1 ||
-            ::recv(joined.socket.get(), &vm.row, sizeof vm.row, 0) != static_cast<ssize_t>(sizeof vm.row))
+        if (!read_row(joined, vm.row))
             return false;
-        vm.row.vm[sizeof vm.row.vm - 1] = '\0';
         out.vms.push_back(vm);
     }
+    for (std::uint32_t i = 0; i < joined.answer.programs && i < SHARE_MAX_PROGRAM_ROWS; ++i) {
+        shared_program program;
+        if (!read_row(joined, program.row))
+            return false;
+        for (auto& vm : out.vms)
+            if (std::string_view(vm.row.vm) == program.row.vm)
+                vm.programs.push_back(program);
+    }
     return true;
+}
+
+// Nothing where a counter went backwards: it is of another one under that name.
+template <class Row, class Out>
+void set_rates(Out& out, const Row& now, const Row& old, double ns) {
+    if (now.gpu_ns < old.gpu_ns || now.waited_ns < old.waited_ns || now.tasks < old.tasks)
+        return;
+    out.got = static_cast<double>(now.gpu_ns - old.gpu_ns) / ns;
+    out.waited = static_cast<double>(now.waited_ns - old.waited_ns) / ns;
+    out.tasks_per_s = static_cast<double>(now.tasks - old.tasks) / ns * 1e9;
 }
 
 // Drivers take their time, so they are asked once for a GPU that nobody knows.
@@ -101,6 +126,7 @@ std::vector<shared_gpu> read_shared_gpus(bool names) {
         asks.magic = SHARE_MAGIC;
         asks.version = SHARE_VERSION;
         asks.role = SHARE_ASKER;
+        asks.flags = SHARE_ASKS_PROGRAMS;
         auto joined = worker::join_share(entry->path().string(), asks);
         if (!joined.refusal.empty())
             continue; // it ended, or is of another release
@@ -125,18 +151,18 @@ void set_shared_rates(std::vector<shared_gpu>& now, const std::vector<shared_gpu
             const auto ns = static_cast<double>(gpu.now_ns - old_gpu.now_ns);
             for (auto& vm : gpu.vms)
                 for (const auto& old : old_gpu.vms) {
-                    // A counter that went backwards is of a VM that is new under its name.
-                    if (std::string_view(old.row.vm) != vm.row.vm || vm.row.gpu_ns < old.row.gpu_ns ||
-                        vm.row.waited_ns < old.row.waited_ns || vm.row.tasks < old.row.tasks)
+                    if (std::string_view(old.row.vm) != vm.row.vm)
                         continue;
-                    vm.got = static_cast<double>(vm.row.gpu_ns - old.row.gpu_ns) / ns;
-                    vm.waited = static_cast<double>(vm.row.waited_ns - old.row.waited_ns) / ns;
-                    vm.tasks_per_s = static_cast<double>(vm.row.tasks - old.row.tasks) / ns * 1e9;
+                    set_rates(vm, vm.row, old.row, ns);
+                    for (auto& program : vm.programs)
+                        for (const auto& old_program : old.programs)
+                            if (old_program.row.worker == program.row.worker)
+                                set_rates(program, program.row, old_program.row, ns);
                 }
         }
 }
 
-std::string shared_text(std::vector<shared_gpu> gpus) {
+std::string shared_text(std::vector<shared_gpu> gpus, bool programs) {
     std::string out;
     for (auto& gpu : gpus) {
         std::ranges::sort(gpu.vms, [](const shared_vm& a, const shared_vm& b) {
@@ -158,6 +184,14 @@ std::string shared_text(std::vector<shared_gpu> gpus) {
                                vm.tasks_per_s, amount(r.memory_bytes), seconds(r.gpu_ns),
                                seconds(r.waited_ns), r.turns, static_cast<double>(r.longest_turn_ns) * 1e-6,
                                phase_word(r.phase), r.standby != 0 ? ", standby" : "");
+            if (!programs)
+                continue;
+            for (const auto& program : vm.programs)
+                out +=
+                    fmt::format("  {:<24} {:>5} {:>6.1f} {:>6.1f} {:>5} {:>5} {:>8.0f} {:>9} {:>10} {:>10}\n",
+                                fmt::format("  worker {}", program.row.worker), "", 100 * program.got,
+                                100 * program.waited, "", "", program.tasks_per_s, "",
+                                seconds(program.row.gpu_ns), seconds(program.row.waited_ns));
         }
     }
     return out;
@@ -169,10 +203,21 @@ nlohmann::json shared_json(const std::vector<shared_gpu>& gpus) {
         auto vms = nlohmann::json::array();
         for (const auto& vm : gpu.vms) {
             const auto& r = vm.row;
+            auto programs = nlohmann::json::array();
+            for (const auto& program : vm.programs)
+                programs.push_back({{"worker", program.row.worker},
+                                    {"waits", program.row.waits != 0},
+                                    {"got", program.got},
+                                    {"waited", program.waited},
+                                    {"tasks_per_s", program.tasks_per_s},
+                                    {"gpu_ns", program.row.gpu_ns},
+                                    {"waited_ns", program.row.waited_ns},
+                                    {"tasks", program.row.tasks}});
             vms.push_back({{"vm", r.vm},
                            {"state", phase_word(r.phase)},
                            {"standby", r.standby != 0},
                            {"programs", r.sessions},
+                           {"program_accounts", programs},
                            {"share_permille", r.share_permille},
                            {"weight_permille", r.weight_permille},
                            {"cap_permille", r.cap_permille},
@@ -208,7 +253,7 @@ int run_top(const top_options& options) {
             return 0;
         auto now = read_shared_gpus(true);
         set_shared_rates(now, before);
-        auto text = options.json ? as_json_text(shared_json(now)) + "\n" : shared_text(now);
+        auto text = options.json ? as_json_text(shared_json(now)) + "\n" : shared_text(now, options.programs);
         if (text.empty())
             text = "No GPU of this user is shared: give VMs a share in their descriptions ([gpu] share).\n";
         if (screen)

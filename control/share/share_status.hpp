@@ -13,8 +13,15 @@
 
 namespace kagemusha::control {
 
+// A program of a guest, by the worker that it has on this host.
+struct shared_program {
+    share_program_row row{};
+    double got = 0, waited = 0, tasks_per_s = 0; // as of a VM
+};
+
 struct shared_vm {
     share_row row{};
+    std::vector<shared_program> programs = {}; // those that used the GPU most come first
     // Of the time between two readings, 0 to 1; 0 when there is none before.
     double got = 0, waited = 0;
     double tasks_per_s = 0;
@@ -34,12 +41,13 @@ std::vector<shared_gpu> read_shared_gpus(bool names);
 // Fills in what happened since. Pure.
 void set_shared_rates(std::vector<shared_gpu>& now, const std::vector<shared_gpu>& before);
 
-// A table for each GPU, the VM that used it most first; "" without any. Pure.
-std::string shared_text(std::vector<shared_gpu> gpus);
+// A table for each GPU, the VM that used it most first; "" without any. Pure. `programs`: with a line for each.
+std::string shared_text(std::vector<shared_gpu> gpus, bool programs = false);
 nlohmann::json shared_json(const std::vector<shared_gpu>& gpus);
 
 struct top_options {
     bool json = false; // a line for each reading
+    bool programs = false;
     bool once = false; // one reading over a second, and not until Ctrl-C
 };
 // Exit status of the tool.

@@ -114,6 +114,27 @@ TEST(share_status, rates_are_between_two_readings) {
     EXPECT_EQ(anew[0].vms[0].got, 0);
 }
 
+TEST(share_status, programs_are_shown_where_they_are_asked_for) {
+    const auto with_program = [](std::uint64_t now_ns, std::uint64_t used_ns, std::uint32_t worker) {
+        auto gpu = gpu_at(now_ns, used_ns, 0);
+        shared_program program;
+        std::strcpy(program.row.vm, "web");
+        program.row.worker = worker;
+        program.row.gpu_ns = used_ns;
+        gpu.vms[0].programs = {program};
+        return gpu;
+    };
+    std::vector<shared_gpu> now{with_program(2'000'000'000, 1'300'000'000, 4711)};
+    set_shared_rates(now, {with_program(1'000'000'000, 1'000'000'000, 4711)});
+    EXPECT_NEAR(now[0].vms[0].programs[0].got, 0.3, 1e-9);
+    EXPECT_EQ(shared_text(now).find("4711"), std::string::npos);
+    EXPECT_NE(shared_text(now, true).find("worker 4711                    30.0"), std::string::npos)
+        << shared_text(now, true);
+    EXPECT_EQ(shared_json(now)[0]["vms"][0]["program_accounts"][0]["worker"], 4711);
+    set_shared_rates(now, {with_program(1'000'000'000, 1'000'000'000, 9)}); // another one
+    EXPECT_EQ(now[0].vms[0].programs.size(), 1u);
+}
+
 TEST(share_status, the_one_that_used_most_is_first) {
     auto gpu = gpu_at(1, 10, 0);
     auto other = gpu.vms[0];

@@ -9,7 +9,7 @@
 //   a VM       keeps the connection: as long as it, or one of its sessions, is there the VM has its share
 //   a session  (a worker process) got the descriptor of its share_page with the answer, and share_messages
 //              wake the other end; what is the case is always in the page
-//   an asker   gets the number of share_rows that the answer names, and the connection ends
+//   an asker   gets as many share_rows and share_program_rows as the answer names, and the connection ends
 #ifndef KAGEMUSHA_PROTO_SHARE_PROTOCOL_H
 #define KAGEMUSHA_PROTO_SHARE_PROTOCOL_H
 
@@ -20,7 +20,7 @@
 #endif
 
 #define SHARE_MAGIC 0x6b675368u
-#define SHARE_VERSION 1u
+#define SHARE_VERSION 2u
 #define SHARE_NAME_BYTES 40u /* with its 0 */
 #define SHARE_TEXT_BYTES 480u
 
@@ -33,6 +33,7 @@ enum share_role { SHARE_VM = 1, SHARE_SESSION = 2, SHARE_ASKER = 3 };
 enum share_hello_flags {
     SHARE_IS_STANDBY = 1u, /* it replays what its primary does */
     SHARE_HAS_POLICY = 2u, /* `policy` counts */
+    SHARE_ASKS_PROGRAMS = 4u, /* an asker that wants share_program_rows, too */
 };
 
 struct share_hello {
@@ -57,7 +58,7 @@ struct share_answer {
     uint32_t result; /* share_result */
     uint32_t rows;   /* for an asker: how many packets follow */
     uint32_t policy;
-    uint32_t pad;
+    uint32_t programs; /* for an asker that wants them: how many packets follow those */
     uint64_t now_ns; /* CLOCK_MONOTONIC */
     uint64_t gpu_memory_bytes;
     char text[SHARE_TEXT_BYTES]; /* refused: a sentence with its 0 */
@@ -79,6 +80,17 @@ struct share_row {
     uint64_t waited_ns; /* it had work and not the GPU */
     uint64_t longest_turn_ns;
     uint64_t turns;
+    uint64_t tasks;
+};
+
+/* Programs of guests: those that used the GPU most, as many as a socket holds. */
+#define SHARE_MAX_PROGRAM_ROWS 128u
+struct share_program_row {
+    char vm[SHARE_NAME_BYTES];
+    uint32_t worker; /* its process on this host; 0: the arbiter does not see it */
+    uint32_t waits;  /* 1: it has a task that waits for the GPU */
+    uint64_t gpu_ns; /* as of a VM */
+    uint64_t waited_ns;
     uint64_t tasks;
 };
 
@@ -116,8 +128,9 @@ struct share_page {
     std::atomic<uint64_t> busy_since_ns; /* 0: none is */
     std::atomic<uint64_t> loose_ns;      /* tasks ran that the word does not count: see share/gate/gate.hpp */
     std::atomic<uint64_t> tasks;
+    std::atomic<uint64_t> waited_ns;     /* a task waited for the grant */
 };
-static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(share_page) == 56);
+static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(share_page) == 64);
 #endif
 
 #endif

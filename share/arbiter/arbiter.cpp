@@ -3,6 +3,7 @@
 #include "share/arbiter/arbiter.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace kagemusha::share {
@@ -62,7 +63,7 @@ std::string arbiter::join(connection_id id, const hello& who, share_page* page, 
         return refusal;
     if (page != nullptr && vms_[vm].sessions >= max_sessions_of_vm)
         return "the VM has " + std::to_string(max_sessions_of_vm) + " programs on this GPU already";
-    sessions_[id] = {vm, page, false, now_ns, 0};
+    sessions_[id] = {vm, page, false, now_ns, 0, 0, who.process};
     ++vms_[vm].connections;
     vms_[vm].sessions += page != nullptr;
     bound_windows();
@@ -273,6 +274,25 @@ std::vector<share_row> arbiter::rows(std::uint64_t now_ns) {
             }
         out.push_back(row);
     }
+    return out;
+}
+
+std::vector<share_program_row> arbiter::programs(std::uint64_t now_ns) const {
+    std::vector<share_program_row> out;
+    for (const auto& [connection, one] : sessions_) {
+        if (one.page == nullptr)
+            continue;
+        share_program_row row{};
+        put_name(row.vm, vms_.at(one.vm).name);
+        row.worker = one.process;
+        row.waits = (one.page->word.load(std::memory_order_relaxed) & SHARE_WAITING) != 0;
+        row.gpu_ns = gpu_ns(one, now_ns);
+        row.waited_ns = std::min(one.page->waited_ns.load(std::memory_order_relaxed), now_ns - one.joined_ns);
+        row.tasks = one.page->tasks.load(std::memory_order_relaxed);
+        out.push_back(row);
+    }
+    std::ranges::stable_sort(out, std::greater(), &share_program_row::gpu_ns);
+    out.resize(std::min<std::size_t>(out.size(), SHARE_MAX_PROGRAM_ROWS));
     return out;
 }
 

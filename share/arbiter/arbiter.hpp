@@ -36,6 +36,8 @@ public:
     policy_kind policy() const { return scheduler_.kind(); }
     std::uint64_t gpu_memory_bytes() const { return gpu_memory_bytes_; }
     std::vector<share_row> rows(std::uint64_t now_ns);
+    // Those that used the GPU most come first; at most SHARE_MAX_PROGRAM_ROWS.
+    std::vector<share_program_row> programs(std::uint64_t now_ns) const;
 
 private:
     struct session {
@@ -45,6 +47,7 @@ private:
         std::uint64_t joined_ns = 0;
         std::uint64_t loose_charged_ns = 0;
         std::uint64_t tasks_at_grant = 0;
+        std::uint32_t process = 0;
     };
     struct vm {
         std::string name;

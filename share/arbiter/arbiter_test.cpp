@@ -54,6 +54,30 @@ vm_terms share_of(std::uint32_t permille) {
     return terms;
 }
 
+TEST(arbiter, programs_have_accounts_of_their_own) {
+    host h;
+    EXPECT_EQ(h.join(1, "a", SHARE_VM), "");
+    EXPECT_EQ(h.join(2, "a", SHARE_SESSION), "");
+    EXPECT_EQ(h.join(3, "a", SHARE_SESSION), "");
+    h.pages[2]->busy_ns = 300;
+    h.pages[3]->busy_ns = 500;
+    h.pages[3]->tasks = 7;
+    h.pages[3]->waited_ns = 200;
+    h.pages[2]->waited_ns = UINT64_MAX; // of one that lies: no more than it was there
+    auto programs = h.the.programs(1000);
+    ASSERT_EQ(programs.size(), 2u); // the VM's own connection is none
+    EXPECT_STREQ(programs[0].vm, "a");
+    EXPECT_EQ(programs[0].gpu_ns, 500u);
+    EXPECT_EQ(programs[0].tasks, 7u);
+    EXPECT_EQ(programs[0].waited_ns, 200u);
+    EXPECT_EQ(programs[1].waited_ns, 1000u);
+    h.the.gone(3, 1000);
+    EXPECT_EQ(h.the.programs(1000).size(), 1u);
+    for (connection_id id = 10; id < 10 + SHARE_MAX_PROGRAM_ROWS; ++id)
+        h.join(id, id % 2 != 0 ? "a" : "b", SHARE_SESSION);
+    EXPECT_EQ(h.the.programs(1000).size(), SHARE_MAX_PROGRAM_ROWS);
+}
+
 TEST(arbiter, a_lone_session_keeps_its_grant) {
     host h;
     EXPECT_EQ(h.join(1, "a", SHARE_SESSION), "");

@@ -35,13 +35,14 @@ checked_hello check_hello(std::span<const std::byte> packet) {
                       ": stop the VMs of this GPU and start them with one release";
     } else if (said.role < SHARE_VM || said.role > SHARE_ASKER) {
         out.refusal = "the client's role is unknown";
-    } else if ((said.flags & ~(SHARE_IS_STANDBY | SHARE_HAS_POLICY)) != 0) {
+    } else if ((said.flags & ~(SHARE_IS_STANDBY | SHARE_HAS_POLICY | SHARE_ASKS_PROGRAMS)) != 0) {
         out.refusal = "the client has flags that are unknown";
     }
     if (!out.refusal.empty())
         return out;
     hello& h = out.what;
     h.role = static_cast<share_role>(said.role);
+    h.asks_programs = (said.flags & SHARE_ASKS_PROGRAMS) != 0;
     if (h.role == SHARE_ASKER)
         return out;
     const auto* const end = std::find(std::begin(said.vm), std::end(said.vm), '\0');

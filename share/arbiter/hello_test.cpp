@@ -46,7 +46,7 @@ TEST(hello, every_field_is_checked) {
     EXPECT_NE(with([](share_hello& h) { h.magic = 0; }), "");
     EXPECT_NE(with([](share_hello& h) { h.role = 0; }), "");
     EXPECT_NE(with([](share_hello& h) { h.role = 4; }), "");
-    EXPECT_NE(with([](share_hello& h) { h.flags = 4; }), "");
+    EXPECT_NE(with([](share_hello& h) { h.flags = 8; }), "");
     EXPECT_NE(with([](share_hello& h) { h.share_permille = 9; }), "");
     EXPECT_NE(with([](share_hello& h) { h.share_permille = 1001; }), "");
     EXPECT_NE(with([](share_hello& h) { h.cap_permille = 0; }), "");
@@ -62,7 +62,7 @@ TEST(hello, another_version_is_told_which_there_is) {
     share_hello h = valid();
     h.version = 7;
     EXPECT_EQ(refusal(h),
-              "the share arbiter of this GPU (kagemusha-gpu) speaks version 1 and not 7: stop the "
+              "the share arbiter of this GPU (kagemusha-gpu) speaks version 2 and not 7: stop the "
               "VMs of this GPU and start them with one release");
 }
 

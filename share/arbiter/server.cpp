@@ -44,12 +44,13 @@ std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(t.tv_sec) * second + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// Who may use this arbiter: its own user and root; and the users that confined QEMUs have, for their programs.
-bool may_connect(int socket, share_role role) {
-    ucred peer{};
+bool find_peer(int socket, ucred& peer) {
     socklen_t length = sizeof peer;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
-        return false;
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+}
+
+// Who may use this arbiter: its own user and root; and the users that confined QEMUs have, for their programs.
+bool may_connect(const ucred& peer, share_role role) {
     if (peer.uid == geteuid() || peer.uid == 0)
         return true;
     return role == SHARE_SESSION && peer.uid - SHARE_FIRST_VM_USER < SHARE_VM_USERS;
@@ -106,7 +107,7 @@ private:
     void accept_all();
     void serve(std::uint64_t id);
     bool welcome(std::uint64_t id, connection& c);
-    bool report_rows(connection& c);
+    bool report_rows(connection& c, bool programs);
     void answer(connection& c, share_answer said, std::span<const int> fds = {});
     void go(connection_id id);
     void drop(std::uint64_t id);
@@ -267,13 +268,15 @@ bool server::welcome(std::uint64_t id, connection& c) {
         answer(c, said);
         return false;
     };
-    const checked_hello heard = check_hello({packet, static_cast<std::size_t>(got)});
+    checked_hello heard = check_hello({packet, static_cast<std::size_t>(got)});
     if (!heard.refusal.empty())
         return refuse(heard.refusal);
-    if (!may_connect(c.fd.get(), heard.what.role))
+    ucred peer{};
+    if (!find_peer(c.fd.get(), peer) || !may_connect(peer, heard.what.role))
         return refuse("this GPU is shared by VMs of another user");
     if (heard.what.role == SHARE_ASKER)
-        return report_rows(c);
+        return report_rows(c, heard.what.asks_programs);
+    heard.what.process = static_cast<std::uint32_t>(peer.pid);
     if (heard.what.role == SHARE_SESSION) {
         c.page = std::make_unique<mapped_page>();
         if (!c.page->create())
@@ -290,12 +293,16 @@ bool server::welcome(std::uint64_t id, connection& c) {
     return true;
 }
 
-bool server::report_rows(connection& c) {
+bool server::report_rows(connection& c, bool programs) {
     const auto rows = arbiter_.rows(now_ns());
+    const auto program_rows = programs ? arbiter_.programs(now_ns()) : std::vector<share_program_row>();
     share_answer said{};
     said.rows = static_cast<std::uint32_t>(rows.size());
+    said.programs = static_cast<std::uint32_t>(program_rows.size());
     answer(c, said);
     for (const share_row& row : rows)
+        send(c.fd.get(), &row, sizeof row, MSG_NOSIGNAL | MSG_DONTWAIT);
+    for (const share_program_row& row : program_rows)
         send(c.fd.get(), &row, sizeof row, MSG_NOSIGNAL | MSG_DONTWAIT);
     return false;
 }

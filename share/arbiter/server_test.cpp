@@ -146,6 +146,28 @@ TEST_F(share_server, two_vms_share_by_their_weights) {
     EXPECT_LT(shared.difference_ns, shared.bound_ns);
 }
 
+TEST_F(share_server, programs_are_told_with_their_processes) {
+    session a(socket_, hello_of(SHARE_SESSION, "a")), b(socket_, hello_of(SHARE_SESSION, "b"));
+    for (int i = 0; i < 3; ++i) {
+        a.the_gate().begin(false);
+        a.the_gate().end();
+    }
+    auto asks = hello_of(SHARE_ASKER, "");
+    asks.flags = SHARE_ASKS_PROGRAMS;
+    const auto joined = worker::join_share(socket_, asks);
+    ASSERT_EQ(joined.answer.rows, 2u);
+    ASSERT_EQ(joined.answer.programs, 2u);
+    share_row vm{};
+    for (int i = 0; i < 2; ++i)
+        ASSERT_EQ(receive(joined.socket, &vm, sizeof vm), static_cast<ssize_t>(sizeof vm));
+    for (int i = 0; i < 2; ++i) {
+        share_program_row program{};
+        ASSERT_EQ(receive(joined.socket, &program, sizeof program), static_cast<ssize_t>(sizeof program));
+        EXPECT_EQ(program.worker, static_cast<std::uint32_t>(getpid()));
+        EXPECT_EQ(program.tasks, program.vm[0] == 'a' ? 3u : 0u);
+    }
+}
+
 TEST_F(share_server, its_death_opens_the_gates) {
     session a(socket_, hello_of(SHARE_SESSION, "a")), b(socket_, hello_of(SHARE_SESSION, "b"));
     a.the_gate().begin(false);
@@ -194,7 +216,7 @@ TEST_F(share_server, commands_that_wait_for_the_guest_do_not_keep_the_gpu) {
 TEST_F(share_server, a_client_of_another_version_is_told) {
     share_hello h = hello_of(SHARE_VM, "a");
     h.version = 99;
-    EXPECT_NE(worker::join_share(socket_, h).refusal.find("speaks version 1 and not 99"), std::string::npos);
+    EXPECT_NE(worker::join_share(socket_, h).refusal.find("speaks version 2 and not 99"), std::string::npos);
 }
 
 TEST_F(share_server, a_thousand_connections_are_bounded) {

@@ -30,6 +30,25 @@ std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(t.tv_sec) * second + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
+// Counts what a task waits for the grant.
+class wait_clock {
+public:
+    explicit wait_clock(share_page& page) : page_(page) {}
+    ~wait_clock() { count(); }
+    wait_clock(const wait_clock&) = delete;
+    wait_clock& operator=(const wait_clock&) = delete;
+
+    void count() {
+        const std::uint64_t now = now_ns();
+        page_.waited_ns.fetch_add(now - from_ns_, std::memory_order_relaxed);
+        from_ns_ = now;
+    }
+
+private:
+    share_page& page_;
+    std::uint64_t from_ns_ = now_ns();
+};
+
 } // namespace
 
 gate::gate(share_page& page, int socket, log_line log) : page_(page), socket_(socket), log_(std::move(log)) {
@@ -101,6 +120,7 @@ void gate::wait_for_window(lock& held, bool may_need_guest) {
 void gate::wait_for_grant(lock& held, bool may_need_guest) {
     alive_seen_ = page_.alive.load(std::memory_order_relaxed);
     alive_at_ns_ = now_ns();
+    wait_clock waits(page_);
     std::uint64_t seen = ends_, seen_at_ns = now_ns();
     while (!open()) {
         // Set again whenever it is not: a grant may have been taken back before it was used.
@@ -111,6 +131,7 @@ void gate::wait_for_grant(lock& held, bool may_need_guest) {
             say(SHARE_WANTS);
         const bool may_stall = may_need_guest && in_flight_ != loose_;
         hear(held, may_stall ? stall_ns : look_ns);
+        waits.count();
         if (ends_ != seen) {
             seen = ends_;
             seen_at_ns = now_ns();

@@ -48,6 +48,9 @@ struct host {
     void check() {
         const auto rows = the.rows(now);
         require(rows.size() <= max_vms, "VMs are bounded");
+        for (const share_program_row& program : the.programs(now))
+            require(program.gpu_ns <= now && program.waited_ns <= now,
+                    "no program used more time than there was");
         unsigned holders = 0, shares = 0;
         for (const share_row& row : rows) {
             const auto phase = static_cast<vm_phase>(row.phase);

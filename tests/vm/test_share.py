@@ -22,6 +22,7 @@ import pytest
 from gpu_pair import said, tell
 from guest_vm import environment
 from ha_pair import Hosts, tool, wait
+from processes import WORKER, processes
 
 KERNEL_MS = 20
 GPU_SECONDS = 6  # of which shares are taken: 300 kernels
@@ -143,6 +144,9 @@ def check_shares(sharers):
     other = sharers.run("small", "share = 25")
     compute(one, other)
     sharers.until_had("75 and 25 percent", lambda had: 0.6 < had["large"] < 0.9)
+    for name, vm in sharers.vms().items():
+        busy = [program for program in vm["program_accounts"] if program["tasks"] and program["gpu_ns"]]
+        assert busy and processes()[busy[0]["worker"]].name == WORKER, (name, vm)
 
     refused = sharers.run("late", "share = 10")
     assert refused.process.wait(60) == 125
