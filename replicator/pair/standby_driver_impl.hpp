@@ -127,8 +127,8 @@ private:
     const options options_;
     net::event_loop loop_;
     std::unique_ptr<arena> memory_;
-    inbox<standby_command> inbox_; // at most what the state machine holds, and lines of the log
-    std::unique_ptr<net::listener> listener_;
+    inbox<standby_command> inbox_;            // at most what the state machine holds, and lines of the log
+    std::unique_ptr<net::listener> listener_; // replication thread, once that runs; null after a takeover
     std::string address_;
     std::thread thread_;
 

@@ -112,6 +112,9 @@ std::string threaded_standby::take_over(core::device& device) {
                 fsm_.on_shutdown(now_ms);
         });
         decided.set_value(status());
+        // It is nobody's standby any more: the address is free for the next one. After the answer, because the
+        // door's thread has to end.
+        listener_.reset();
     });
     const mirror::standby_status s = decided.get_future().get();
     if (s.state != mirror::standby_state::taken_over) {

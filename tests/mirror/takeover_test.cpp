@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <random>
 
@@ -217,6 +218,23 @@ TEST_P(takeover, chain) {
     EXPECT_EQ(primary->status().digests_different, 0u);
 }
 
+// The next standby of that host may have the same address, while this VM runs.
+TEST_P(takeover, leaves_its_address_to_the_next_standby) {
+    start();
+    program p;
+    p.begin(*primary, GetParam().executes);
+    take_next(p);
+    const std::string at = kagemusha_device_standby_address(standby->device());
+    fail_over(p);
+    const std::string file = at.substr(std::string("unix:").size());
+    ASSERT_TRUE(host::wait([&] { return !std::filesystem::exists(file); }, "an address that nobody has"));
+    add_standby(at);
+    host::wait([this] { return primary->is(KAGEMUSHA_REPLICATION_PROTECTING); }, "protection");
+    EXPECT_TRUE(std::filesystem::exists(file));
+    primary.reset(); // it had that address once, and takes it from nobody
+    EXPECT_TRUE(std::filesystem::exists(file));
+}
+
 // Its VM has a state then that this copy of the GPU does not belong to: going on would be silently wrong.
 TEST_P(takeover, after_a_checkpoint_that_does_not_fit_everything_is_lost) {
     start();
@@ -229,6 +247,9 @@ TEST_P(takeover, after_a_checkpoint_that_does_not_fit_everything_is_lost) {
         -EPROTO);
     EXPECT_EQ(kagemusha_device_take_over(standby->device(), error, sizeof error), -ENODATA);
     EXPECT_NE(std::strstr(error, "does not fit"), nullptr) << error;
+    const std::string at = kagemusha_device_standby_address(standby->device());
+    EXPECT_TRUE(host::wait([&] { return !std::filesystem::exists(at.substr(std::string("unix:").size())); },
+                           "an address that nobody has"));
     standby->use(1);
     codec::stream_builder b;
     EXPECT_EQ(standby->run(b.marker({p.queues[0], 0, {}})).status, std::uint32_t{VGPU_STATUS_LOST});

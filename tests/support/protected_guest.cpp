@@ -37,8 +37,7 @@ void protected_guest::start() {
     protect();
 }
 
-void protected_guest::add_standby() {
-    const std::string at = new_address();
+void protected_guest::add_standby(const std::string& at) {
     standby = start_standby(at);
     char error[512] = "";
     ASSERT_EQ(kagemusha_device_replicate_to(primary->device(), at.c_str(), error, sizeof error), 0) << error;

@@ -26,8 +26,9 @@ public:
 
     // The primary with a standby that has a complete copy of its GPU; checkpoints are in use.
     void start();
-    // The survivor gets a standby; protect() when that has a copy.
-    void add_standby();
+    // The survivor gets a standby, at an address of its own or at this one; protect() when that has a copy.
+    void add_standby() { add_standby(new_address()); }
+    void add_standby(const std::string& at);
     void protect();
 
     // False: this checkpoint was aborted, because requests from before checkpoints are open.
