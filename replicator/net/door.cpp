@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -95,6 +96,8 @@ public:
     std::string open(const address& a, const stream_endpoint& endpoint) {
         error_code failed;
         socket_.open(endpoint.protocol(), failed);
+        if (!failed) // else a QEMU that is started has the address, too, and keeps it
+            ::fcntl(socket_.native_handle(), F_SETFD, FD_CLOEXEC);
         if (!failed && a.is_unix())
             remove_stale(a.path);
         if (!failed && !a.is_unix())

@@ -5,6 +5,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 
+#include <fcntl.h>
 #include <sys/un.h>
 
 #include <cstdint>
@@ -61,6 +62,7 @@ std::string needs_tls(const std::string& address) {
 }
 
 void set_socket_options(stream_protocol::socket& socket, const stream_endpoint& endpoint) {
+    ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC); // a QEMU that is started has no use for it
     boost::system::error_code ignored;
     const int family = endpoint.protocol().family();
     if (family == AF_INET || family == AF_INET6)

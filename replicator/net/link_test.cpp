@@ -3,8 +3,11 @@
 // they end, and what bad peers cost. Who is let in: tls_test.cpp.
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <netdb.h>
 
+#include <filesystem>
+#include <set>
 #include <thread>
 
 #include "control/keys/keys.hpp"
@@ -529,6 +532,32 @@ TEST_F(address_test, a_socket_file_left_over_is_replaced_and_one_in_use_is_not) 
     EXPECT_NE(why_not_listening(options.address).find("Address already in use"), std::string::npos);
     first.reset();
     EXPECT_FALSE(std::filesystem::exists(directory.path() + "/link"));
+}
+
+// Descriptors of sockets that a program which is started now would have, too.
+std::set<int> inherited_sockets() {
+    std::set<int> found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        const int fd = std::stoi(entry.path().filename());
+        if (std::filesystem::read_symlink(entry.path(), gone).string().starts_with("socket:") &&
+            (::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
+            found.insert(fd);
+    }
+    return found;
+}
+
+// Who runs a listener starts a QEMU, which would keep the address when the listener is gone.
+TEST_F(address_test, programs_inherit_neither_listeners_nor_links) {
+    const auto before = inherited_sockets();
+    link_options options;
+    options.address = "unix:" + directory.path() + "/link";
+    server there(loop, options);
+    recording_sink sink;
+    const auto here = connect(loop, options, sink);
+    ASSERT_TRUE(run_until(loop, [&] { return sink.connected || sink.closed != 0; }));
+    EXPECT_TRUE(sink.connected) << sink.why;
+    EXPECT_EQ(inherited_sockets(), before);
 }
 
 // ---- the loop
