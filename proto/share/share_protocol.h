@@ -87,7 +87,7 @@ struct share_row {
 #define SHARE_MAX_PROGRAM_ROWS 128u
 struct share_program_row {
     char vm[SHARE_NAME_BYTES];
-    uint32_t worker; /* its process on this host; 0: the arbiter does not see it */
+    uint32_t worker; /* its process on this host; 0: it has not asked for the GPU yet */
     uint32_t waits;  /* 1: it has a task that waits for the GPU */
     uint64_t gpu_ns; /* as of a VM */
     uint64_t waited_ns;

@@ -63,7 +63,7 @@ std::string arbiter::join(connection_id id, const hello& who, share_page* page, 
         return refusal;
     if (page != nullptr && vms_[vm].sessions >= max_sessions_of_vm)
         return "the VM has " + std::to_string(max_sessions_of_vm) + " programs on this GPU already";
-    sessions_[id] = {vm, page, false, now_ns, 0, 0, who.process};
+    sessions_[id] = {vm, page, false, now_ns, 0, 0, 0};
     ++vms_[vm].connections;
     vms_[vm].sessions += page != nullptr;
     bound_windows();
@@ -115,6 +115,11 @@ void arbiter::message(connection_id id, std::uint64_t now_ns) {
     charge_loose(at->second, now_ns);
     conclude(at->second.vm, now_ns);
     carry_out(now_ns);
+}
+
+void arbiter::is_of(connection_id id, std::uint32_t process) {
+    if (const auto at = sessions_.find(id); at != sessions_.end())
+        at->second.process = process;
 }
 
 void arbiter::advance(std::uint64_t now_ns) {

@@ -28,6 +28,8 @@ public:
     // A VM or a session. `page`: of a session; it stays until gone(). "" or why not.
     std::string join(connection_id id, const hello& who, share_page* page, std::uint64_t now_ns);
     void message(connection_id id, std::uint64_t now_ns);
+    // The process of the session, as the kernel tells it of what it sends.
+    void is_of(connection_id id, std::uint32_t process);
     void gone(connection_id id, std::uint64_t now_ns);
     void advance(std::uint64_t now_ns);
     // When advance() is due; UINT64_MAX: not by itself.

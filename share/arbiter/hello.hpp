@@ -19,7 +19,6 @@ struct hello {
     policy_kind policy = policy_kind::fair;
     std::uint64_t gpu_memory_bytes = 0;
     bool asks_programs = false;
-    std::uint32_t process = 0; // the peer's, by the kernel: the server fills it in
 };
 
 struct checked_hello {

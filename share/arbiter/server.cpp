@@ -44,16 +44,35 @@ std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(t.tv_sec) * second + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-bool find_peer(int socket, ucred& peer) {
-    socklen_t length = sizeof peer;
-    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
-}
-
 // Who may use this arbiter: its own user and root; and the users that confined QEMUs have, for their programs.
-bool may_connect(const ucred& peer, share_role role) {
+bool may_connect(int socket, share_role role) {
+    ucred peer{};
+    socklen_t length = sizeof peer;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+        return false;
     if (peer.uid == geteuid() || peer.uid == 0)
         return true;
     return role == SHARE_SESSION && peer.uid - SHARE_FIRST_VM_USER < SHARE_VM_USERS;
+}
+
+// A packet, and who sent it by the kernel's word: a worker's socket was connected by its QEMU. Descriptors that come
+// with it find no room and are closed.
+ssize_t receive(int socket, std::span<std::byte> packet, std::uint32_t& process) {
+    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(ucred))];
+    iovec io{packet.data(), packet.size()};
+    msghdr header{};
+    header.msg_iov = &io;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    const ssize_t got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    const cmsghdr* const part = got < 0 ? nullptr : CMSG_FIRSTHDR(&header);
+    if (part != nullptr && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_CREDENTIALS) {
+        ucred sender{};
+        std::memcpy(&sender, CMSG_DATA(part), sizeof sender);
+        process = static_cast<std::uint32_t>(sender.pid);
+    }
+    return got;
 }
 
 int complain(const std::string& what) {
@@ -224,6 +243,8 @@ void server::accept_all() {
             return;
         if (connections_.size() >= max_connections)
             continue; // closed: its worker goes on without being scheduled, and says so
+        const int on = 1;
+        setsockopt(fd.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
         const std::uint64_t id = next_++;
         if (!watch(fd.get(), id))
             continue;
@@ -244,11 +265,13 @@ void server::serve(std::uint64_t id) {
     std::byte packet[sizeof(share_message) + 1];
     // So many at once and no more: one that floods does not keep the others from being heard.
     for (int i = 0; i < 8; ++i) {
-        const ssize_t got = recv(c.fd.get(), packet, sizeof packet, 0);
+        std::uint32_t process = 0;
+        const ssize_t got = receive(c.fd.get(), packet, process);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             break;
         if (got <= 0 || !c.page || !check_message({packet, static_cast<std::size_t>(got)}))
             return drop(id);
+        arbiter_.is_of(id, process);
     }
     arbiter_.message(id, now_ns());
 }
@@ -268,15 +291,13 @@ bool server::welcome(std::uint64_t id, connection& c) {
         answer(c, said);
         return false;
     };
-    checked_hello heard = check_hello({packet, static_cast<std::size_t>(got)});
+    const checked_hello heard = check_hello({packet, static_cast<std::size_t>(got)});
     if (!heard.refusal.empty())
         return refuse(heard.refusal);
-    ucred peer{};
-    if (!find_peer(c.fd.get(), peer) || !may_connect(peer, heard.what.role))
+    if (!may_connect(c.fd.get(), heard.what.role))
         return refuse("this GPU is shared by VMs of another user");
     if (heard.what.role == SHARE_ASKER)
         return report_rows(c, heard.what.asks_programs);
-    heard.what.process = static_cast<std::uint32_t>(peer.pid);
     if (heard.what.role == SHARE_SESSION) {
         c.page = std::make_unique<mapped_page>();
         if (!c.page->create())
