@@ -34,6 +34,7 @@ LOOP_FUNCTION uint loop_lane(void) { return blockIdx.x; }
 LOOP_FUNCTION uint loop_lanes(void) { return gridDim.x; }
 LOOP_FUNCTION uint loop_item(void) { return threadIdx.x; }
 LOOP_FUNCTION uint loop_items(void) { return blockDim.x; }
+LOOP_FUNCTION uint loop_least(uint a, uint b) { return a < b ? a : b; }
 #else
 #define LOOP_GLOBAL global
 #define LOOP_CONSTANT constant
@@ -45,6 +46,7 @@ LOOP_FUNCTION uint loop_lane(void) { return get_group_id(0); }
 LOOP_FUNCTION uint loop_lanes(void) { return get_num_groups(0); }
 LOOP_FUNCTION uint loop_item(void) { return get_local_id(0); }
 LOOP_FUNCTION uint loop_items(void) { return get_local_size(0); }
+LOOP_FUNCTION uint loop_least(uint a, uint b) { return min(a, b); }
 #endif
 
 struct loop_pending { /* a store behind the callback */
@@ -78,8 +80,6 @@ LOOP_FUNCTION LOOP_GLOBAL uchar *loop_out(struct loop *l)
 {
 	return l->requests + l->used + sizeof(struct loop_request);
 }
-
-LOOP_FUNCTION uint loop_least(uint a, uint b) { return a < b ? a : b; }
 
 LOOP_FUNCTION void loop_request(struct loop *l, uint kind, uint target, uint bytes, uint count, ulong cookie,
 			 ulong value)
