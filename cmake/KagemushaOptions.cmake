@@ -24,6 +24,9 @@ if(KAGEMUSHA_CCACHE)
     endforeach()
 endif()
 
+# For what makes PTX of C and CUDA C++; whether it can, those who use it try.
+find_program(KAGEMUSHA_NVPTX_CLANG NAMES clang-19 clang)
+
 add_compile_options(-Wall -Wextra)
 if(KAGEMUSHA_WERROR)
     add_compile_options(-Werror)

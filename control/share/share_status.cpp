@@ -60,13 +60,14 @@ bool read_rows(worker::joined_share& joined, shared_gpu& out) {
 }
 
 // Nothing where a counter went backwards: it is of another one under that name.
-template <class Row, class Out>
-void set_rates(Out& out, const Row& now, const Row& old, double ns) {
-    if (now.gpu_ns < old.gpu_ns || now.waited_ns < old.waited_ns || now.tasks < old.tasks)
+template <class User> // a VM or a program
+void set_rates(User& now, const User& old, double ns) {
+    if (now.row.gpu_ns < old.row.gpu_ns || now.row.waited_ns < old.row.waited_ns ||
+        now.row.tasks < old.row.tasks)
         return;
-    out.got = static_cast<double>(now.gpu_ns - old.gpu_ns) / ns;
-    out.waited = static_cast<double>(now.waited_ns - old.waited_ns) / ns;
-    out.tasks_per_s = static_cast<double>(now.tasks - old.tasks) / ns * 1e9;
+    now.got = static_cast<double>(now.row.gpu_ns - old.row.gpu_ns) / ns;
+    now.waited = static_cast<double>(now.row.waited_ns - old.row.waited_ns) / ns;
+    now.tasks_per_s = static_cast<double>(now.row.tasks - old.row.tasks) / ns * 1e9;
 }
 
 // Drivers take their time, so they are asked once for a GPU that nobody knows.
@@ -113,7 +114,7 @@ std::string amount(std::uint64_t bytes) {
 
 } // namespace
 
-std::vector<shared_gpu> read_shared_gpus(bool names) {
+std::vector<shared_gpu> read_shared_gpus(bool names, bool programs) {
     std::vector<shared_gpu> out;
     std::string error;
     const auto directory = share_directory(error);
@@ -126,7 +127,7 @@ std::vector<shared_gpu> read_shared_gpus(bool names) {
         asks.magic = SHARE_MAGIC;
         asks.version = SHARE_VERSION;
         asks.role = SHARE_ASKER;
-        asks.flags = SHARE_ASKS_PROGRAMS;
+        asks.flags = programs ? SHARE_ASKS_PROGRAMS : 0;
         auto joined = worker::join_share(entry->path().string(), asks);
         if (!joined.refusal.empty())
             continue; // it ended, or is of another release
@@ -153,11 +154,11 @@ void set_shared_rates(std::vector<shared_gpu>& now, const std::vector<shared_gpu
                 for (const auto& old : old_gpu.vms) {
                     if (std::string_view(old.row.vm) != vm.row.vm)
                         continue;
-                    set_rates(vm, vm.row, old.row, ns);
+                    set_rates(vm, old, ns);
                     for (auto& program : vm.programs)
                         for (const auto& old_program : old.programs)
                             if (old_program.row.worker == program.row.worker)
-                                set_rates(program, program.row, old_program.row, ns);
+                                set_rates(program, old_program, ns);
                 }
         }
 }
@@ -245,13 +246,14 @@ nlohmann::json shared_json(const std::vector<shared_gpu>& gpus) {
 
 int run_top(const top_options& options) {
     const bool screen = !options.json && !options.once && ::isatty(STDOUT_FILENO);
-    auto before = read_shared_gpus(true);
+    const bool programs = options.programs || options.json;
+    auto before = read_shared_gpus(true, programs);
     for (;;) {
         pollfd interrupted{interrupt_fd(), POLLIN, 0};
         ::poll(&interrupted, 1, top_period_ms);
         if (interrupted_by())
             return 0;
-        auto now = read_shared_gpus(true);
+        auto now = read_shared_gpus(true, programs);
         set_shared_rates(now, before);
         auto text = options.json ? as_json_text(shared_json(now)) + "\n" : shared_text(now, options.programs);
         if (text.empty())

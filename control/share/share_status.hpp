@@ -21,7 +21,7 @@ struct shared_program {
 
 struct shared_vm {
     share_row row{};
-    std::vector<shared_program> programs = {}; // those that used the GPU most come first
+    std::vector<shared_program> programs = {}; // if asked for; those that used the GPU most come first
     // Of the time between two readings, 0 to 1; 0 when there is none before.
     double got = 0, waited = 0;
     double tasks_per_s = 0;
@@ -36,8 +36,8 @@ struct shared_gpu {
 };
 
 // Asks every arbiter of this user. `names`: ask for the GPUs' names, too, which takes as long as their
-// drivers do.
-std::vector<shared_gpu> read_shared_gpus(bool names);
+// drivers do; `programs`: for those of each VM.
+std::vector<shared_gpu> read_shared_gpus(bool names, bool programs = false);
 // Fills in what happened since. Pure.
 void set_shared_rates(std::vector<shared_gpu>& now, const std::vector<shared_gpu>& before);
 

@@ -96,7 +96,7 @@ readings read_all(const std::vector<registered_vm>& vms) {
     readings out{clock::now(), {}};
     for (const auto& vm : vms)
         out.vms.push_back(read_vm(vm));
-    out.gpus = read_shared_gpus(false);
+    out.gpus = read_shared_gpus(false, true);
     return out;
 }
 

@@ -63,7 +63,7 @@ std::string arbiter::join(connection_id id, const hello& who, share_page* page, 
         return refusal;
     if (page != nullptr && vms_[vm].sessions >= max_sessions_of_vm)
         return "the VM has " + std::to_string(max_sessions_of_vm) + " programs on this GPU already";
-    sessions_[id] = {vm, page, false, now_ns, 0, 0, 0};
+    sessions_[id] = {vm, page, false, now_ns, 0};
     ++vms_[vm].connections;
     vms_[vm].sessions += page != nullptr;
     bound_windows();

@@ -31,7 +31,7 @@ struct sockets {
 
 TEST(cut_link, an_end_that_does_not_read_holds_no_other_connection_up) {
     const temporary_directory directory;
-    const std::string from = directory.socket("from").substr(5), to = directory.socket("to").substr(5);
+    const std::string from = directory.path() + "/from", to = directory.path() + "/to";
     const sockaddr_un from_name = unix_name(from), to_name = unix_name(to);
     sockets s;
     const int listener = s.add(socket(AF_UNIX, SOCK_STREAM, 0));
