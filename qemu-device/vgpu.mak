@@ -12,6 +12,9 @@ CONFIG_VIRTIO_BLK=y
 CONFIG_VIRTIO_RNG=y
 CONFIG_VIRTIO_SERIAL=y
 CONFIG_E1000_PCI=y
+# A clock for guests without KVM's: ACPI's timer wraps after 4.7 s, and a guest
+# whose vCPUs did not run for half of that stands still for ever.
+CONFIG_HPET=y
 CONFIG_VIRTIO_VGPU=y
 # edu and friends, for tests of QEMU's own machinery
 CONFIG_TEST_DEVICES=y
