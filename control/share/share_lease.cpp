@@ -39,17 +39,21 @@ share_lease::~share_lease() {
     (void)!::write(stop_.get(), &one, sizeof one);
     if (keeper_.joinable())
         keeper_.join();
-    if (connection_ >= 0)
-        ::close(connection_);
 }
 
+// Once more where nobody answered: an arbiter without VMs may end between two of these lines.
 bool share_lease::join(std::string& error) {
-    if (!share_arbiter_answers(socket_))
-        if (error = start_share_arbiter(socket_); !error.empty())
-            return false;
-    auto joined = worker::join_share(socket_, hello_);
-    error = joined.refusal;
-    connection_ = joined.socket.release();
+    for (int tries = 0; tries < 2; ++tries) {
+        if (!share_arbiter_answers(socket_))
+            if (error = start_share_arbiter(socket_); !error.empty())
+                return false;
+        auto joined = worker::join_share(socket_, hello_);
+        error = joined.refusal;
+        if (error.empty())
+            connection_ = std::move(joined.socket);
+        if (joined.answer.magic == SHARE_MAGIC)
+            break;
+    }
     return error.empty();
 }
 
@@ -58,15 +62,14 @@ void share_lease::keep() {
     ::pthread_setname_np(::pthread_self(), "share");
     std::string said;
     for (;;) {
-        pollfd events[] = {{stop_.get(), POLLIN, 0}, {connection_, POLLIN, 0}};
-        ::poll(events, connection_ >= 0 ? 2 : 1, connection_ >= 0 ? -1 : again_after_ms);
+        pollfd events[] = {{stop_.get(), POLLIN, 0}, {connection_.get(), POLLIN, 0}};
+        ::poll(events, connection_ ? 2 : 1, connection_ ? -1 : again_after_ms);
         if (events[0].revents != 0)
             return;
-        if (connection_ >= 0 && events[1].revents == 0)
+        if (connection_ && events[1].revents == 0)
             continue;
-        if (connection_ >= 0) {
-            ::close(connection_);
-            connection_ = -1;
+        if (connection_) {
+            connection_.reset();
             report_(
                 "kagemusha-gpu has ended: programs that run now are not scheduled any more; it is started "
                 "again for those that come");
@@ -78,10 +81,6 @@ void share_lease::keep() {
             report_("kagemusha-gpu runs again");
         else if (std::exchange(said, error) != error)
             report_(error);
-        if (!error.empty() && connection_ >= 0) {
-            ::close(connection_);
-            connection_ = -1;
-        }
     }
 }
 

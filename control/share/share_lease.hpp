@@ -32,8 +32,7 @@ private:
     const std::string socket_;
     const share_hello hello_;
     const says report_;
-    int connection_ = -1;
-    unique_fd stop_;
+    unique_fd connection_, stop_;
     std::thread keeper_;
 };
 

@@ -37,6 +37,9 @@ constexpr std::uint64_t listener_key = 0, timer_key = 1, signal_key = 2, first_c
 constexpr int backlog = 64;
 // A client says who it is at once.
 constexpr std::uint64_t hello_within_ns = 2 * second;
+// Another one that has the lock and does not listen is about to, or is about to end.
+constexpr std::uint64_t lock_within_ns = 4 * second;
+constexpr std::uint64_t lock_look_ns = 2 * ms;
 
 std::uint64_t now_ns() {
     timespec t{};
@@ -114,6 +117,24 @@ struct connection {
     std::uint64_t since_ns = 0;
 };
 
+bool listens_at(const sockaddr_un& address) {
+    const unique_fd asker(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    return connect(asker.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+           errno == EAGAIN; // its backlog is full
+}
+
+// False: another one has it, who listens or does neither that nor end. Whoever reads our exit status may connect.
+bool lock_before_another(int lock, const sockaddr_un& address) {
+    const std::uint64_t until = now_ns() + lock_within_ns;
+    while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+        if (listens_at(address) || now_ns() >= until)
+            return false;
+        const timespec look{0, static_cast<long>(lock_look_ns)};
+        nanosleep(&look, nullptr);
+    }
+    return true;
+}
+
 class server {
 public:
     explicit server(const server_options& options)
@@ -152,7 +173,7 @@ int server::listen_at() {
     lock_.reset(open((options_.socket + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock_)
         return complain(options_.socket + ".lock can't be opened");
-    if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (!lock_before_another(lock_.get(), address)) {
         std::fprintf(stderr, "kagemusha-gpu: another one serves %s\n", options_.socket.c_str());
         return 2;
     }

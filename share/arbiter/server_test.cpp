@@ -3,16 +3,19 @@
 // take time on a model of a GPU (a mutex). Shares are read from accounts; no test asserts a duration.
 #include "share/arbiter/server.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -59,6 +62,12 @@ protected:
         kill(pid_, signal_number);
         waitpid(pid_, nullptr, 0);
         pid_ = 0;
+    }
+    // As one that does not listen yet, or no longer.
+    unique_fd locked() {
+        unique_fd lock(open((socket_ + ".lock").c_str(), O_RDWR | O_CLOEXEC));
+        EXPECT_EQ(flock(lock.get(), LOCK_EX), 0);
+        return lock;
     }
     static share_hello hello_of(share_role role, const std::string& vm, std::uint32_t permille = 0) {
         share_hello h{};
@@ -251,6 +260,40 @@ TEST_F(share_server, there_is_one_for_a_gpu) {
     server_options again;
     again.socket = socket_;
     EXPECT_EQ(run_server(again), 2);
+}
+
+// Two VMs that start at the same time: the second one's arbiter finds the lock taken, and nobody listens yet.
+TEST_F(share_server, one_that_finds_another_one_ends_when_clients_can_connect) {
+    stop(SIGKILL);
+    std::filesystem::remove(socket_);
+    const unique_fd lock = locked();
+    std::atomic<int> status = -1;
+    std::jthread second([&] {
+        server_options again;
+        again.socket = socket_;
+        status = run_server(again);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(status, -1);
+    const unique_fd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{AF_UNIX, {}};
+    socket_.copy(address.sun_path, sizeof address.sun_path - 1);
+    ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(listen(listener.get(), 1), 0);
+    second.join();
+    EXPECT_EQ(status, 2);
+}
+
+TEST_F(share_server, one_that_finds_another_one_at_its_end_serves) {
+    stop(SIGKILL);
+    unique_fd lock = locked();
+    std::jthread ends([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        lock.reset();
+    });
+    start();
+    ends.join();
+    EXPECT_EQ(worker::join_share(socket_, hello_of(SHARE_ASKER, "")).refusal, "");
 }
 
 } // namespace
