@@ -34,14 +34,30 @@ void inventory::looked(const std::optional<std::vector<found_gpu>>& listed) {
         if (now)
             known.gpu = *now;
     }
+    left_out_ = 0;
     if (listed)
-        for (const auto& one : *listed)
-            if (!find(one.id) && gpus_.size() < max_gpus) {
-                gpus_.push_back({one, true, false});
-                changed = true;
+        for (const auto& one : *listed) {
+            if (find(one.id))
+                continue;
+            if (!make_room()) {
+                ++left_out_;
+                continue;
             }
+            gpus_.push_back({one, true, false});
+            changed = true;
+        }
     if (changed)
         ++version_;
+}
+
+bool inventory::make_room() {
+    if (gpus_.size() < max_gpus)
+        return true;
+    const auto gone = std::ranges::find_if(gpus_, [](const known_gpu& known) { return !known.listed; });
+    if (gone == gpus_.end())
+        return false;
+    gpus_.erase(gone);
+    return true;
 }
 
 void inventory::asked(std::string_view id, bool answers) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // The GPUs of this node and whether they can be allocated. A GPU that was seen once stays: the kubelet must hear
-// that it is gone, because pods may have it. Pure.
+// that it is gone, because pods may have it. Where max_gpus are known, one that is gone makes room for a new one:
+// each MIG instance that is made has a name of its own. Pure.
 #pragma once
 
 #include "kubernetes/core/gpu.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,11 +38,16 @@ public:
 
     const std::vector<known_gpu>& gpus() const { return gpus_; }
     const known_gpu* find(std::string_view id) const;
+    // Of those that are listed, how many can't be allocated because there is no room for them.
+    std::size_t left_out() const { return left_out_; }
     // Grows with each change of what is advertised.
     std::uint64_t version() const { return version_; }
 
 private:
-    std::vector<known_gpu> gpus_;
+    bool make_room();
+
+    std::vector<known_gpu> gpus_; // at most max_gpus
+    std::size_t left_out_ = 0;
     std::uint32_t failures_ = 0;
     std::uint64_t version_ = 1;
 };

@@ -61,6 +61,23 @@ TEST(inventory, a_node_has_a_bounded_number_of_gpus) {
     inventory gpus;
     gpus.looked(many);
     EXPECT_EQ(gpus.gpus().size(), max_gpus);
+    EXPECT_EQ(gpus.left_out(), 3u);
+}
+
+TEST(inventory, instances_that_are_made_anew_find_the_room_of_those_that_are_gone) {
+    inventory gpus;
+    for (std::size_t cut = 0; cut < max_gpus; ++cut) { // a GPU's seven instances, again and again
+        std::vector<found_gpu> instances(7, gpu_numbered(0));
+        for (std::size_t i = 0; i < instances.size(); ++i)
+            instances[i].id = "mig-" + std::to_string(cut * instances.size() + i);
+        gpus.looked(instances);
+        ASSERT_EQ(gpus.left_out(), 0u);
+        for (const auto& one : instances) {
+            ASSERT_NE(gpus.find(one.id), nullptr);
+            ASSERT_TRUE(gpus.find(one.id)->listed);
+        }
+    }
+    EXPECT_EQ(gpus.gpus().size(), max_gpus);
 }
 
 } // namespace

@@ -56,7 +56,7 @@ std::optional<std::vector<found_gpu>> list_gpus(const std::string& program, int 
     }
     std::vector<found_gpu> out;
     for (const auto& gpu : control::parse_gpus(listed->said))
-        if (!gpu.selector.empty() && out.size() < max_gpus)
+        if (!gpu.selector.empty())
             out.push_back({control::share_socket_name(gpu), gpu.name, gpu.selector, gpu.memory_bytes,
                            device_nodes_of(gpu.selector), numa_node_of(gpu.selector)});
     if (out.empty()) {

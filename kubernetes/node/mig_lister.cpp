@@ -122,15 +122,14 @@ std::vector<found_gpu> with_instances(std::vector<found_gpu> gpus, const std::ve
     for (const auto& gpu : cut) {
         std::erase_if(gpus, [&](const found_gpu& one) { return one.selector == gpu.selector; });
         for (const auto& one : gpu.instances)
-            if (gpus.size() < max_gpus)
-                gpus.push_back({.id = control::share_socket_name({{}, one.uuid, 0}),
-                                .name = fmt::format("{} MIG {}", gpu.name, one.profile),
-                                .selector = one.uuid,
-                                .memory_bytes = one.memory_bytes,
-                                .nodes = nodes_of_instance(gpu.selector, one.id, root),
-                                .numa = numa_node_of(gpu.selector),
-                                .profile = one.profile,
-                                .parent = gpu.selector});
+            gpus.push_back({.id = control::share_socket_name({{}, one.uuid, 0}),
+                            .name = fmt::format("{} MIG {}", gpu.name, one.profile),
+                            .selector = one.uuid,
+                            .memory_bytes = one.memory_bytes,
+                            .nodes = nodes_of_instance(gpu.selector, one.id, root),
+                            .numa = numa_node_of(gpu.selector),
+                            .profile = one.profile,
+                            .parent = gpu.selector});
     }
     return gpus;
 }

@@ -31,7 +31,7 @@ std::optional<std::vector<cut_gpu>> parse_mig(std::string_view json, std::string
 // Waits for `timeout_ms` at most. The library is $KAGEMUSHA_NVML, or the system's.
 std::optional<std::vector<cut_gpu>> list_mig(const std::string& program, int timeout_ms, std::string& error);
 
-// The node's GPUs with the instances in the place of those that were cut, at most max_gpus. `root`: "" but in tests.
+// The node's GPUs with the instances in the place of those that were cut. `root`: "" but in tests.
 std::vector<found_gpu> with_instances(std::vector<found_gpu> gpus, const std::vector<cut_gpu>& cut,
                                       const std::string& root = "");
 

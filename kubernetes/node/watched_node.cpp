@@ -82,6 +82,10 @@ std::optional<std::vector<found_gpu>> watched_node::list(std::string& error) {
 void watched_node::look() {
     std::string error;
     next_.looked(list(error));
+    if (error.empty() && next_.left_out() != 0)
+        error =
+            fmt::format("{} of this node's GPUs and MIG instances can't be allocated: it offers {} at most",
+                        next_.left_out(), max_gpus);
     if (!error.empty() && error != said_)
         report_(error);
     said_ = error;

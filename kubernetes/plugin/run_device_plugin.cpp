@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <poll.h>
+#include <utility>
 
 namespace kagemusha::kubernetes {
 
@@ -132,11 +133,16 @@ private:
             return;
         if (endpoints_.size() < max_resources)
             endpoints_.emplace(resource, std::make_unique<endpoint>(options_, node_, resource));
+        else if (!std::exchange(full_, true))
+            say(fmt::format("{} can't be allocated: a node has {} kinds of GPUs at most since this program's "
+                            "start",
+                            resource, max_resources));
     }
 
     const device_plugin_options& options_;
     watched_node node_;
     std::map<std::string, std::unique_ptr<endpoint>> endpoints_; // by resource
+    bool full_ = false;                                          // it was said
 };
 
 } // namespace
