@@ -62,8 +62,8 @@ keep_part() { # keep_part PART NAME=PATH…
     local dir
     dir=$(parts_dir)
     mkdir -p "$dir"
-    printf '%s\n' "${@:2}" >"$dir/$1.new"
-    mv "$dir/$1.new" "$dir/$1"
+    printf '%s\n' "${@:2}" >"$dir/$1.$$"
+    mv "$dir/$1.$$" "$dir/$1"
 }
 
 build_qemu() {
@@ -99,7 +99,7 @@ use_parts() {
     KAGE_QEMU=$(sed -n 's/^qemu=//p' "$dir/qemu")
     export KAGE_QEMU
     [ -z "${KAGE_ASSETS:-}" ] && [ -z "${KAGE_MODULE:-}" ] || return 0
-    "$KAGE_PYTHON" - "$KAGE_KERNEL" "$KAGE_BUILD_DIR" "$dir/qemu" "$dir/guest" >"$file.new" <<'PYTHON'
+    "$KAGE_PYTHON" - "$KAGE_KERNEL" "$KAGE_BUILD_DIR" "$dir/qemu" "$dir/guest" >"$file.$$" <<'PYTHON'
 import json, sys
 flavour, build, *files = sys.argv[1:]
 assets = {"flavour": flavour, "icd": build + "/guest-driver/opencl/libkagemusha_opencl.so",
@@ -111,7 +111,7 @@ for file in files:
         assets.update(line.rstrip("\n").split("=", 1) for line in lines)
 json.dump(assets, sys.stdout, indent=2)
 PYTHON
-    mv "$file.new" "$file"
+    mv "$file.$$" "$file" # whole, also when another `kage` writes it
     export KAGE_ASSETS=$file
 }
 
