@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-A site with Slurm on one machine: head (slurmctld, slurmdbd, its data base), hosta and hostb (slurmd), each with namespaces of its
-own for processes, mounts, network, its name and shared memory, and Debian's real daemons. A bridge joins them. The home of alice,
-who submits jobs, is the same everywhere. Power can be cut: everything on a host dies at once.
+A site with Slurm on one machine: head (slurmctld, slurmdbd, its data base), hosta and hostb (slurmd), made of namespaces
+(namespace_host.py). The home of alice, who submits jobs, is the same everywhere.
 """
 import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from ha_pair import wait
+from namespace_host import NamespaceHost, add_switch, hosts_file, remove_switch, skip_unless_really_root
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -55,10 +54,6 @@ LogFile=/var/log/slurmdbd.log
 """
 
 
-def command(*words):
-    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
-
-
 def cgroup_conf():
     """No control groups. Slurm 22.05 wants some kind of them all the same."""
     said = subprocess.run(["slurmd", "-V"], check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -67,14 +62,12 @@ def cgroup_conf():
     return "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "CgroupPlugin=cgroup/v1\n"
 
 
-class Host:
-    """What it keeps on its disk, and the processes of the time that it has power."""
+class Host(NamespaceHost):
+    """With munge, and what Slurm's daemons keep."""
 
     def __init__(self, site, name, number):
-        self.site, self.name, self.number = site, name, number
-        self.disk = site.directory / name
-        self.first = None
-        self.boots = 0
+        super().__init__(site.directory, NETWORK, name, number)
+        self.site = site
         for folder in ("etc/munge", "etc/slurm", "etc/kagemusha", "var/lib/munge", "var/lib/mysql", "var/spool/slurmd",
                        "var/spool/slurmctld", "logs"):
             (self.disk / folder).mkdir(parents=True)
@@ -85,82 +78,9 @@ class Host:
             (self.disk / folder).chmod(0o700)
         (self.disk / "logs").chmod(0o1777)
 
-    @property
-    def address(self):
-        return f"{NETWORK}.{self.number}"
-
-    def write(self, path, text, mode=0o644):
-        place = self.disk / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, encoding="utf-8")
-        place.chmod(mode)
-
     def boot(self):
-        """Power on, up to a network."""
-        self.boots += 1
-        upper = self.site.directory / f"{self.name}-usr-{self.boots}"
-        self.lay_out(upper)
-        self.first = subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", HERE / "host", self.name, self.disk,
-             upper, self.site.home], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log("host"))
-        assert self.first.stdout.readline() == b"ready\n", f"{self.name} did not boot: see host.log"
-        command("ip", "link", "add", self.name, "type", "veth", "peer", "name", "net0", "netns", str(self.init()))
-        command("ip", "link", "set", self.name, "master", "switch", "up")
-        self.must("ip", "address", "add", f"{self.address}/24", "dev", "net0")
-        self.must("ip", "link", "set", "net0", "up")
+        self.power_on(HERE / "host", self.site.installed, self.site.home)
         self.must("runuser", "-u", "munge", "--", "munged")
-
-    def lay_out(self, upper):
-        """What is installed on it besides Debian's packages: that of ours."""
-        (upper / "work").mkdir(parents=True)
-        tool = Path(os.environ["KAGE_TOOL"])
-        for path, source in self.site.installed.items():
-            target = upper / "usr" / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source == tool:  # which finds what was built beside it
-                target.symlink_to(source)
-            else:  # other users of the host may not look into the folder of this tree
-                shutil.copy(source, target)
-        (upper / "usr").mkdir(exist_ok=True)
-
-    def init(self):
-        """The first process, as this side sees it."""
-        children = Path(f"/proc/{self.first.pid}/task/{self.first.pid}/children").read_text(encoding="ascii").split()
-        return int(children[0])
-
-    def log(self, name):
-        return open(self.disk / "logs" / f"{name}.log", "ab")
-
-    def inside(self):
-        return ("nsenter", "--target", str(self.init()), "--mount", "--pid", "--net", "--uts", "--ipc", "--wd=/")
-
-    def start(self, *words):
-        """A daemon of this host, which needs no unit."""
-        return subprocess.Popen([*self.inside(), *words], stdin=subprocess.DEVNULL, stdout=self.log(words[0]),
-                                stderr=subprocess.STDOUT, start_new_session=True)
-
-    def run(self, *words, user=None, **more):
-        """On this host; what became of it."""
-        who = ("runuser", "-u", user, "--") if user else ()
-        return subprocess.run([*self.inside(), *who, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, check=False, timeout=600, **more)
-
-    def must(self, *words, **more):
-        done = self.run(*words, **more)
-        assert done.returncode == 0, f"{self.name}: {words}: status {done.returncode}: {done.stdout}"
-        return done.stdout
-
-    def has_power(self):
-        return self.first is not None and self.first.poll() is None
-
-    def power_off(self):
-        """Everything that runs on it dies at once, and its link with it."""
-        if self.has_power():
-            os.kill(self.init(), signal.SIGKILL)
-            self.first.wait()
-        if self.first:
-            self.first.stdout.close()
-        subprocess.run(["ip", "link", "delete", self.name], check=False, stderr=subprocess.DEVNULL)
 
 
 class Site:
@@ -172,12 +92,10 @@ class Site:
         self.home.mkdir()
         os.chown(self.home, ALICE, ALICE)
         directory.chmod(0o755)
-        command("ip", "link", "set", "lo", "up")
-        command("ip", "link", "add", "switch", "type", "bridge")
-        command("ip", "link", "set", "switch", "up")
+        add_switch()
         self.hosts = {name: Host(self, name, number) for number, name in enumerate(("head", "hosta", "hostb"), 1)}
         self.head, self.hosta, self.hostb = self.hosts.values()
-        names = "127.0.0.1 localhost\n" + "".join(f"{one.address} {one.name}\n" for one in self.hosts.values())
+        names = hosts_file(self.hosts.values())
         key = os.urandom(128)
         for one in self.hosts.values():
             one.write("etc/hosts", names)
@@ -221,7 +139,7 @@ class Site:
     def close(self):
         for one in self.hosts.values():
             one.power_off()
-        command("ip", "link", "delete", "switch")
+        remove_switch()
 
 
 def really_root(programs=()):
@@ -229,9 +147,7 @@ def really_root(programs=()):
     these programs."""
     @pytest.fixture(scope="module")
     def there():
-        mapped = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
-        if os.geteuid() != 0 or mapped[2] == "1":
-            pytest.skip("it needs root: Slurm's daemons run as other users")
+        skip_unless_really_root("Slurm's daemons run as other users")
         for program in programs:
             if subprocess.run(["runuser", "-u", "nobody", "--", "test", "-x", program], check=False).returncode != 0:
                 pytest.skip(f"jobs run as other users, who may not execute {program}: put this tree where they may")
