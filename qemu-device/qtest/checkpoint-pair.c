@@ -227,9 +227,9 @@ void pair_checkpoint(Pair *pair)
 
 void pair_wait_pauses(Pair *pair, unsigned int count)
 {
-    while (count--) {
-        qtest_qmp_eventwait(pair->primary, "STOP");
-        qtest_qmp_eventwait(pair->primary, "RESUME");
+    pair->pauses += count;
+    while (pair_count(pair, "pauses") < pair->pauses) {
+        g_usleep(1000);
     }
 }
 
@@ -252,8 +252,10 @@ void pair_wait_colo(Pair *pair)
         }
         g_usleep(10 * 1000);
     }
-    /* Those of the migration itself */
-    pair_wait_pauses(pair, 1);
+    /* Those of the migration itself; of checkpoints nobody is told. */
+    qtest_qmp_eventwait(pair->primary, "STOP");
+    qtest_qmp_eventwait(pair->primary, "RESUME");
+    pair->pauses = pair_count(pair, "pauses");
 }
 
 uint64_t pair_count(Pair *pair, const char *what)

@@ -30,6 +30,7 @@ typedef struct Pair {
     Relay *relay;
     char *uri;              /* where the primary migrates to */
     unsigned int end;       /* of the memory that the guest writes */
+    uint64_t pauses;        /* that were waited for */
 } Pair;
 
 /* Where the test's files are; made by pairs_begin() */
@@ -48,7 +49,7 @@ void pair_end(Pair *pair);
 
 /* Asks for a checkpoint, by setting the interval to what it is. */
 void pair_checkpoint(Pair *pair);
-/* Each checkpoint stops the primary and starts it again. */
+/* Each checkpoint stops the primary and starts it again: the next @count. */
 void pair_wait_pauses(Pair *pair, unsigned int count);
 void pair_wait_colo(Pair *pair);
 /* A number of the primary's query-colo-status, "checkpoints" */

@@ -114,15 +114,23 @@ static void test_reset_in_pause(void)
     pair_end(&pair);
 }
 
-/* A checkpoint comes while a reset waits for a vCPU: it waits, too. */
-static void test_reset_under_way(void)
+/* A checkpoint is about to begin, and for so long a vCPU does not stop. */
+static Pair busy_pair(unsigned int ms)
 {
     Pair pair = idle_pair();
-    g_autofree char *log = NULL;
 
     begin_checkpoint(&pair);
     testdev_clear_log(pair.primary);
-    keep_cpu_busy(pair.primary, 1000);
+    keep_cpu_busy(pair.primary, ms);
+    return pair;
+}
+
+/* A checkpoint comes while a reset waits for a vCPU: it waits, too. */
+static void test_reset_under_way(void)
+{
+    Pair pair = busy_pair(1000);
+    g_autofree char *log = NULL;
+
     reset(pair.primary);
     g_usleep(200 * 1000); /* the main loop answers nothing before */
     relay_pass(pair.relay);
@@ -141,12 +149,9 @@ static void test_reset_under_way(void)
  */
 static void test_reset_asked_by_last_instruction(void)
 {
-    Pair pair = idle_pair();
+    Pair pair = busy_pair(60000);
     g_autofree char *log = NULL;
 
-    begin_checkpoint(&pair);
-    testdev_clear_log(pair.primary);
-    keep_cpu_busy(pair.primary, 60000);
     relay_pass(pair.relay);
     while (is_running(pair.primary)) {
         g_usleep(1000);
@@ -223,7 +228,7 @@ static void test_error_in_pause(void)
                        true);
     assert_status(pair.primary, "colo");
     relay_go_on(pair.relay);
-    qtest_qmp_eventwait(pair.primary, "RESUME");
+    pair_wait_pauses(&pair, 1);
     while (is_running(pair.primary)) {
         g_usleep(1000);
     }

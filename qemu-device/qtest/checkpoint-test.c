@@ -315,6 +315,20 @@ static void test_cont(void)
     pair_end(&pair);
 }
 
+/* Monitors are told of a stop that lasts, and not of a checkpoint's pause. */
+static void test_pauses_are_no_news(void)
+{
+    Pair pair = pair_start(&(PairOptions) { .pages = 16 });
+
+    pair_wait_colo(&pair);
+    pair_wait_pauses(&pair, 5);
+    qtest_qmp_assert_success(pair.primary, "{ 'execute': 'stop' }");
+    qtest_qmp_eventwait(pair.primary, "STOP");
+    g_assert_null(qtest_qmp_event_ref(pair.primary, "STOP"));
+    g_assert_null(qtest_qmp_event_ref(pair.primary, "RESUME"));
+    pair_end(&pair);
+}
+
 /* ---- the channel ------------------------------------------------------- */
 
 static void give_socket(QTestState *who, int fd)
@@ -429,6 +443,7 @@ int main(int argc, char **argv)
     qtest_add_func("/checkpoint/clock-set-back", test_clock_set_back);
     qtest_add_func("/checkpoint/guest-clock", test_guest_clock);
     qtest_add_func("/checkpoint/cont", test_cont);
+    qtest_add_func("/checkpoint/no-news", test_pauses_are_no_news);
     qtest_add_func("/checkpoint/no-delay", test_no_delay);
     qtest_add_func("/checkpoint/stop/under-way", test_stop_under_way);
     checkpoint_moments_add();

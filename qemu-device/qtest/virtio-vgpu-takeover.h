@@ -26,9 +26,8 @@ void vm_checkpoint(Vm *vm);
 /* The primary's host dies; the guest goes on in the standby. */
 QTestState *vm_fail_over(Vm *vm);
 void end_dead(QTestState *dead);
-/* How many were "committed", or "aborted" */
+/* How many were "committed", or "aborted", and their "pauses" */
 uint64_t vm_checkpoints(QTestState *primary, const char *what);
-void forget_events(QTestState *qts, const char *name);
 
 /* Into the buffer of a file, and out of it */
 void write_pattern(Driver *d, uint32_t file);
