@@ -14,6 +14,8 @@ from pathlib import Path
 
 from fixtures import one_guest
 from guest_vm import environment, tool
+from ha_pair import wait
+from processes import freeze
 
 guest = one_guest(name="tool", backend="none")
 
@@ -68,6 +70,38 @@ def check_agent(guest):
     result = guest.finish(job)
     assert result.status == 4 and "it's over" in result.output, result
     assert guest.qmp("query-status")["status"] == "running"
+
+
+def check_clock(guest):
+    """a guest whose processors did not run for seconds has its time, and its programs go on, also when its TSC is no clock"""
+    clocks = Path("/sys/devices/system/clocksource/clocksource0")
+    if "kvm-clock" in guest.must(f"cat {clocks}/available_clocksource"):
+        return
+    # Without an HPET its clock may be ACPI's timer, and it stands still for ever after one of these.
+    guest.must(f"echo hpet >{clocks}/current_clocksource && grep hpet {clocks}/current_clocksource")
+    qemu = qemu_of(guest.process)
+
+    def behind():
+        """Of the host's clock, in s: at least, and at most."""
+        begin = time.time()
+        now = float(guest.must("date +%s.%N"))
+        return begin - now, time.time() - now
+
+    def ticks():
+        return (guest.directory / "console").read_bytes().count(b"tick of the clock")
+
+    at_most = behind()[1]
+    guest.start("while sleep 1; do echo 'tick of the clock' >/dev/ttyS0; done")
+    wait(lambda: ticks() > 0, "a tick")
+    for _ in range(3):
+        freeze(qemu)
+        time.sleep(3.6)  # between a half and the whole of what ACPI's timer counts
+        os.kill(qemu, signal.SIGCONT)
+        before = ticks()
+        # By the console: nobody talks to the guest, which would wake it.
+        wait(lambda before=before: ticks() > before + 3, "more ticks")
+    lost = behind()[0] - at_most
+    assert lost < 2, f"the guest lost {lost:.1f} s"
 
 
 def check_status_and_files():
