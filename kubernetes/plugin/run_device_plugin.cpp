@@ -119,7 +119,7 @@ public:
     }
 
     void step() {
-        // A GPU that was seen once stays in the inventory, so a resource does, too.
+        // A resource stays when its last GPU is gone: the kubelet hears that it has none.
         const auto now = node_.now();
         for (const auto& known : now.gpus())
             add(resource_of(known.gpu));

@@ -14,7 +14,8 @@ struct server_options {
 };
 
 // Serves until SIGTERM, SIGINT or the end of its last client. The program's exit status: 0; 1 with a sentence
-// on stderr; 2 when another one serves this socket, which clients can connect to by then.
+// on stderr; 2 when another one serves this socket, which clients can connect to by then, or
+// has its lock and neither listens nor ends within seconds.
 int run_server(const server_options& options);
 
 } // namespace kagemusha::share

@@ -60,6 +60,7 @@ def really_root():
 
 class Node(NamespaceHost):
     """With corosync and Pacemaker."""
+    run_seconds = 300
 
     def __init__(self, cluster, name, number):
         super().__init__(cluster.directory, NETWORK, name, number)

@@ -40,6 +40,7 @@ def skip_unless_really_root(why):
 
 class NamespaceHost:
     """What it keeps on its disk, and the processes of the time that it has power. `number`: the last one of its address."""
+    run_seconds = 600  # a command on it may take
 
     def __init__(self, directory, network, name, number):
         self.directory, self.name, self.number = directory, name, number
@@ -93,7 +94,7 @@ class NamespaceHost:
         """On this host; what became of it."""
         who = ("runuser", "-u", user, "--") if user else ()
         return subprocess.run([*self.inside(), *who, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, check=False, timeout=600, env=self.variables(), **more)
+                              stderr=subprocess.STDOUT, text=True, check=False, timeout=self.run_seconds, env=self.variables(), **more)
 
     def must(self, *words, **more):
         done = self.run(*words, **more)
