@@ -109,7 +109,8 @@ connection::connection(std::unique_ptr<transport> device)
     : transport_(std::move(device))
     , limits_(transport_->limits())
     , fork_generation_(fork_generation())
-    , flush_interval_ms_(chosen_flush_interval_ms()) {
+    , flush_interval_ms_(chosen_flush_interval_ms())
+    , pace_(limits_.age) {
     batch_.reserve(limits_);
 }
 
@@ -133,8 +134,10 @@ cl_int connection::append(const outgoing& command, event* completes, queue& wher
     lock held(batch_mutex_);
     wait_for_sender_locked(held);
     drain_destroys_locked(held);
+    const std::uint64_t number = commands_.fetch_add(1, std::memory_order_release) + 1;
     if (completes) {
         const std::lock_guard pending_held(pending_mutex_);
+        completes->command_number = number;
         if (lost_.load(std::memory_order_relaxed))
             return CL_OUT_OF_RESOURCES;
         pending_.emplace(completes->id(), ref<event>(completes));
@@ -157,7 +160,7 @@ cl_int connection::append(const outgoing& command, event* completes, queue& wher
     const bool many = batch_.command_count() >= full_at_;
     if (many)
         full_at_ = std::min(2 * full_at_, batch_commands_threshold);
-    if (many || batch_.stream_bytes() >= batch_bytes_threshold)
+    if (many || batch_.stream_bytes() >= batch_bytes_threshold || pace_.is_old(send_pace::clock::now()))
         send_locked(held);
     return CL_SUCCESS;
 }
@@ -299,6 +302,7 @@ void connection::append_locked(lock& held, const outgoing& command, std::uint64_
         send_locked(held);
     if (batch_.empty()) {
         batch_is_old_ = false;
+        pace_.began(send_pace::clock::now());
         if (flusher_sleeps_) {
             flusher_sleeps_ = false;
             flusher_wakes_.notify_one();
@@ -345,8 +349,11 @@ cl_int connection::send_locked(lock& held, bool waitable, std::uint64_t* sequenc
         result = flush_apart_locked(held, target.context, target.queue);
         batch_.drop_target();
     }
-    if (result == 0)
+    if (result == 0) {
+        const auto begin = send_pace::clock::now();
         result = submit_locked(held, batch_.request(waitable), number);
+        pace_.sent(send_pace::clock::now() - begin);
+    }
     // The kernel refused the request as a whole: a pointer of the program that cannot be read, or no memory
     // to pin it. The commands that are not to blame are sent by themselves.
     if (result < 0 && result != -ENODEV && result != -EBUSY && batch_.command_count() > 1)

@@ -110,6 +110,9 @@ public:
     void add_queue(queue& added);
     void remove_queue(queue& removed) noexcept;
 
+    // Commands that were enqueued so far, in any queue.
+    std::uint64_t command_count() const noexcept { return commands_.load(std::memory_order_acquire); }
+
     // For the tests: requests sent so far.
     std::uint64_t request_count() const noexcept { return requests_.load(std::memory_order_relaxed); }
 
@@ -154,6 +157,7 @@ private:
     std::atomic<std::uint64_t> next_id_{1};
     std::atomic<bool> lost_{false};
     std::atomic<std::uint64_t> requests_{0};
+    std::atomic<std::uint64_t> commands_{0}; // changed with batch_mutex_
     std::atomic<std::int64_t> unset_user_events_{0};
     std::atomic<std::int64_t> windows_{0}; // mapped
 
@@ -163,6 +167,7 @@ private:
     batch batch_;
     static constexpr std::size_t first_full_at = 16;
     std::size_t full_at_ = first_full_at; // commands with which the batch goes out
+    send_pace pace_;
     flush_order flush_order_;
     std::condition_variable timed_flush_; // closing
     bool batch_is_old_ = false;           // the flush thread saw it before

@@ -99,6 +99,70 @@ TEST_F(connection_test, behind_a_wait_the_first_commands_go_out_early) {
     cl.clReleaseKernel(kernel);
 }
 
+TEST(send_pace, waits_for_eight_times_what_sending_takes) {
+    using std::chrono::microseconds;
+    const send_pace::clock::time_point begin{std::chrono::hours(1)};
+    send_pace pace({microseconds(20), microseconds(2000)});
+    pace.began(begin);
+    EXPECT_FALSE(pace.is_old(begin + microseconds(19)));
+    EXPECT_TRUE(pace.is_old(begin + microseconds(20)));
+    for (int i = 0; i < 100; ++i)
+        pace.sent(microseconds(100));
+    EXPECT_NEAR(static_cast<double>(pace.longest_wait() / microseconds(1)), 800, 10);
+    for (int i = 0; i < 100; ++i)
+        pace.sent(microseconds(1000));
+    EXPECT_EQ(pace.longest_wait(), microseconds(2000));
+    for (int i = 0; i < 100; ++i)
+        pace.sent(microseconds(1));
+    EXPECT_EQ(pace.longest_wait(), microseconds(20));
+}
+
+TEST_F(connection_test, what_is_old_goes_out_with_the_next_command) {
+    if (const auto old = connection::current(test_device::first_name))
+        old->close();
+    gpu = &test_device::fresh();
+    gpu->limits.age = {std::chrono::nanoseconds(0), std::chrono::nanoseconds(0)}; // each is old at once
+    cl_int error = CL_SUCCESS;
+    cl_context of_it = cl.clCreateContext(nullptr, 1, &device, nullptr, nullptr, &error);
+    ASSERT_EQ(error, CL_SUCCESS);
+    cl_command_queue own = cl.clCreateCommandQueue(of_it, device, 0, &error);
+    ASSERT_EQ(error, CL_SUCCESS);
+    for (std::size_t sent = 1; sent < 5; ++sent) {
+        ASSERT_EQ(cl.clEnqueueBarrierWithWaitList(own, 0, nullptr, nullptr), CL_SUCCESS);
+        EXPECT_EQ(gpu->commands(VGPU_CMD_BARRIER).size(), sent);
+    }
+    cl.clReleaseCommandQueue(own);
+    cl.clReleaseContext(of_it);
+}
+
+TEST_F(connection_test, behind_a_blocking_read_a_finish_asks_nobody) {
+    cl_mem buffer = make_buffer(64);
+    cl_int error = CL_SUCCESS;
+    cl_command_queue other = cl.clCreateCommandQueue(context, device, 0, &error);
+    ASSERT_EQ(error, CL_SUCCESS);
+    const auto read = [&] {
+        int value = 0;
+        ASSERT_EQ(
+            cl.clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof value, &value, 0, nullptr, nullptr),
+            CL_SUCCESS);
+    };
+    const auto markers_of_a_finish = [&](cl_command_queue of) {
+        const std::size_t before = gpu->commands(VGPU_CMD_MARKER).size();
+        EXPECT_EQ(cl.clFinish(of), CL_SUCCESS);
+        return gpu->commands(VGPU_CMD_MARKER).size() - before;
+    };
+    read();
+    EXPECT_EQ(markers_of_a_finish(queue), 0u);
+    EXPECT_EQ(markers_of_a_finish(queue), 0u);
+    EXPECT_EQ(markers_of_a_finish(other), 1u) << "nothing of that one was waited for";
+    EXPECT_EQ(markers_of_a_finish(queue), 1u) << "something came since, elsewhere";
+    read();
+    ASSERT_EQ(cl.clEnqueueBarrierWithWaitList(queue, 0, nullptr, nullptr), CL_SUCCESS);
+    EXPECT_EQ(markers_of_a_finish(queue), 1u);
+    cl.clReleaseCommandQueue(other);
+    cl.clReleaseMemObject(buffer);
+}
+
 TEST_F(connection_test, what_was_left_lying_is_sent_without_a_flush) {
     cl_kernel kernel = make_kernel("none");
     ASSERT_EQ(launch(kernel), CL_SUCCESS);
@@ -271,6 +335,7 @@ TEST_F(connection_test, an_error_of_a_queue_is_told_once) {
     const auto create = gpu->commands(); // forgotten in SetUp: the queue's id comes from a command
     ASSERT_EQ(cl.clFinish(queue), CL_SUCCESS);
     const std::uint64_t id = gpu->commands(VGPU_CMD_MARKER).at(0).as<vgpu_cmd_sync>().enqueue.queue;
+    ASSERT_EQ(cl.clEnqueueBarrierWithWaitList(queue, 0, nullptr, nullptr), CL_SUCCESS);
     gpu->send_queue_error(id, CL_OUT_OF_RESOURCES);
     EXPECT_EQ(cl.clFinish(queue), CL_OUT_OF_RESOURCES);
     EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS);

@@ -126,10 +126,18 @@ cl_int wait_blocking(event& awaited, queue& where) {
         where.owner().link().flush(&where); // an error here completes the event
     const cl_int status = awaited.wait();
     const cl_int earlier = where.take_error();
+    if (status == CL_COMPLETE && where.in_order() && awaited.where() == &where)
+        where.over_until.store(awaited.command_number, std::memory_order_release);
     return status < 0 ? status : earlier;
 }
 
 cl_int finish_queue(queue& where) {
+    // Behind a blocking read, which is how most programs wait, there is nothing left to wait for.
+    const std::uint64_t over = where.over_until.load(std::memory_order_acquire);
+    if (connection& link = where.owner().link(); over != 0 && over == link.command_count()) {
+        const cl_int error = link.flush(nullptr); // objects that were given up meanwhile
+        return error != CL_SUCCESS ? error : where.take_error();
+    }
     ref<event> marker = make_object<event>(where.owner_ref(), ref<queue>(&where), CL_COMMAND_MARKER);
     if (!marker)
         return CL_OUT_OF_HOST_MEMORY;

@@ -65,6 +65,9 @@ public:
     }
     bool known_to_device() const noexcept { return known_to_device_.load(std::memory_order_relaxed); }
 
+    // Which of its connection's commands it is, counted from 1; the connection's.
+    std::uint64_t command_number = 0;
+
     // What the device said of the command, before it is this event's turn to be complete; the connection's.
     struct arrival {
         bool here = false;

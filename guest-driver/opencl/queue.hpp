@@ -43,6 +43,9 @@ public:
     // Events that are not complete, in the order of an in-order queue; the connection's.
     std::deque<event*> in_flight;
 
+    // Of an in-order queue: the last of its commands that was waited for and ended well (event::command_number).
+    std::atomic<std::uint64_t> over_until{0};
+
     // Something was enqueued and the host was not told to flush since.
     std::atomic<bool> needs_flush{false};
 

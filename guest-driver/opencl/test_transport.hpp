@@ -102,7 +102,8 @@ public:
     std::size_t max_work_group = 0;
     std::array<std::size_t, 3> required_group{};
 
-    transport_limits limits;
+    // A batch goes by what it holds, not by its age.
+    transport_limits limits{.age = {std::chrono::hours(1), std::chrono::hours(1)}};
 
     // What the transport calls.
     int submit(const submission& request, std::uint64_t& sequence);

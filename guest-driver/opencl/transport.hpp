@@ -5,6 +5,8 @@
 // same process (tests without a VM) and the recording double of the unit tests.
 #pragma once
 
+#include "send_pace.hpp"
+
 #include "proto/abi/vgpu_protocol.h"
 
 #include <cstddef>
@@ -58,6 +60,7 @@ struct transport_limits {
     std::uint64_t max_payload_bytes = std::uint64_t{VGPU_MAX_SEGMENTS} * 4096;
     std::uint32_t max_events = 4096;
     std::uint32_t max_requests = 256;
+    batch_age age; // with which a batch that is not full is sent
 };
 
 class transport {
