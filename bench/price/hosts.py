@@ -28,6 +28,7 @@ name = "price"
 memory = "{memory}M"
 cpus = {cpus}
 accel = "{accel}"
+confinement = {confinement}
 [boot]
 guest = "{guest}"
 job = "{job}"
@@ -212,7 +213,7 @@ class Loopback(Native):
 class Machine:
     """A VM out of a description, as `kagemusha run` starts it, and its console. Not protected."""
 
-    protection = ""
+    protection, confinement = "", "true"
 
     def __init__(self, options, name, properties=None):
         import ha_pair  # needs the environment
@@ -229,7 +230,7 @@ class Machine:
         self.pair.description = self.pair.directory / f"{name}.toml"
         self.pair.description.write_text(DESCRIPTION.format(
             memory=self.options.memory, cpus=self.options.cpus, accel=self.options.accel, gpu=gpu, backend=backend,
-            guest=self.options.kernel, job=HERE / "guest.sh", suite=self.options.suite,
+            guest=self.options.kernel, job=HERE / "guest.sh", suite=self.options.suite, confinement=self.confinement,
             properties="\n".join(f'{key} = "{value}"' for key, value in self.properties.items())) + self.protection,
             encoding="utf-8")
 
@@ -362,6 +363,8 @@ class Mirrored(Machine):
     """A machine whose GPU has a standby, and whose VM has none. `backend`: the standby's; `null` takes everything and executes
     nothing."""
 
+    confinement = "false"  # the way to the standby is a socket in its directory, which a confined QEMU does not see
+
     def __init__(self, options, name, backend):
         # What `null` has in its memory is nobody's result: there is nothing to compare.
         super().__init__(options, name, {"digest-interval-ms": "0"} if backend == "null" else {})
@@ -443,7 +446,10 @@ class Protected(Machine):
 
     def enter(self):
         for pid in self.frozen:
-            os.kill(pid, signal.SIGCONT)
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass  # it had ended, and its parent, which goes on now, has seen that
         was, self.frozen = bool(self.frozen), []
         if was:
             try:

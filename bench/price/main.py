@@ -225,8 +225,9 @@ class Columns:
         return self.up[name]
 
     def lose(self, name, error):
-        self.reason[name] = hosts.one_line(error)
         column = self.up.pop(name, None)
+        if column or name not in self.reason:
+            self.reason[name] = hosts.one_line(error)
         if column:
             column.end()
             self.directories += column.directories

@@ -276,6 +276,24 @@ class ColumnsTest(unittest.TestCase):
         with self.assertRaisesRegex(hosts.Lost, "not started any more: its log ends with . the first reason"):
             self.columns(["its log ends with\n    | the first reason"] * 3).get("vm")
 
+    def test_the_reason_is_that_of_the_last_start(self):
+        columns = self.columns(["a panic"] * 3)
+        for _ in range(3):
+            try:
+                columns.get("vm")
+            except hosts.Lost as error:
+                columns.lose("vm", error)
+        self.assertEqual(columns.reason["vm"], "a panic")
+
+    def test_a_frozen_process_that_had_ended_is_none_too_few(self):
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        pair = hosts.Protected.__new__(hosts.Protected)
+        pair.frozen, settled = [ended.pid], []
+        pair.settle = lambda: settled.append(True)
+        pair.enter()
+        self.assertEqual((pair.frozen, settled), ([], [True]))
+
     def test_an_error_is_one_line_with_its_begin_and_its_end(self):
         self.assertEqual(hosts.one_line("a\n  b"), "a b")
         self.assertRegex(hosts.one_line("begin " + "x" * 1000 + " end"), "^begin x+ … x+ end$")
