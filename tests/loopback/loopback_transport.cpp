@@ -47,6 +47,7 @@ namespace {
 
 constexpr std::uint64_t arena_bytes = std::uint64_t{16} << 30; // sparse
 constexpr std::uint64_t arena_alignment = 4096;
+constexpr std::uint64_t large_read_bytes = 1 << 20;
 constexpr std::uint32_t the_file = 1;
 constexpr std::uint64_t close_token = ~std::uint64_t{0};
 
@@ -67,6 +68,7 @@ struct pending_request {
     std::vector<payload> payloads;
     std::vector<kagemusha_payload> table;
     std::vector<kagemusha_segment> segments;
+    std::vector<bool> filled; // per payload: a read writes all of it
     std::vector<bool> copied; // per payload: the program has its data already
 };
 
@@ -165,7 +167,6 @@ public:
                     arena_ranges_.release(segment.offset, rounded(segment.bytes));
                 return -EAGAIN;
             }
-            copy(arena() + offset, entry.address, entry.bytes);
             pending->table.push_back({entry.bytes, static_cast<std::uint32_t>(pending->segments.size()), 1,
                                       entry.device_writes ? 1u : 0u, 0});
             pending->segments.push_back({offset, entry.bytes, 0, 0});
@@ -177,6 +178,10 @@ public:
         pending->waitable = request.waitable;
         pending->sequence = sequence = next_sequence_++;
         note_order(*pending);
+        for (std::size_t i = 0; i < pending->payloads.size(); ++i)
+            if (!pending->filled[i])
+                copy(arena() + pending->segments[i].offset, pending->payloads[i].address,
+                     pending->payloads[i].bytes);
         credits_ -= request.completion_count;
         inbox_.push_back(pending->sequence);
         in_flight_.emplace(sequence, std::move(pending));
@@ -388,6 +393,7 @@ private:
     // it.
     void note_order(pending_request& pending) {
         pending.copied.resize(pending.payloads.size());
+        pending.filled.resize(pending.payloads.size());
         const auto* bytes = reinterpret_cast<const std::byte*>(pending.stream.data());
         const std::size_t end = pending.stream.size() * 8;
         for (std::size_t at = 0; at + sizeof(vgpu_cmd) <= end;) {
@@ -405,7 +411,7 @@ private:
         }
     }
 
-    void note_enqueue(const pending_request& pending, const std::byte* command, std::uint16_t opcode) {
+    void note_enqueue(pending_request& pending, const std::byte* command, std::uint16_t opcode) {
         // Every enqueued command begins like this one.
         const vgpu_enqueue& enqueue = reinterpret_cast<const vgpu_cmd_sync*>(command)->enqueue;
         queue_order& queue = queues_[enqueue.queue];
@@ -418,6 +424,10 @@ private:
         else if (opcode == VGPU_CMD_READ_IMAGE)
             payload = reinterpret_cast<const vgpu_cmd_transfer_image*>(command)->data.index;
         const bool reads = payload < pending.payloads.size();
+        // Of what a read leaves as it is, between rows for example, the program must find its own bytes. A large
+        // one that writes everything leaves nothing, unless it fails; then its memory is undefined anyway.
+        if (reads && opcode == VGPU_CMD_READ_BUFFER)
+            pending.filled[payload] = pending.payloads[payload].bytes >= large_read_bytes;
         if (reads)
             queue.reads.push_back({queue.position, pending.sequence, payload});
         const bool all = queue.in_order || (opcode == VGPU_CMD_MARKER && enqueue.wait_count == 0);
