@@ -554,6 +554,13 @@ void virtio_vgpu_dispatch(void *opaque)
 {
     VirtIOVGPU *s = opaque;
 
+    QEMU_LOCK_GUARD(&s->gate);
+    if (!s->running) {
+        /* Paused: whatever it is would be told again and again until then. */
+        aio_set_fd_handler(s->ctx, s->poll_fd, NULL, NULL, NULL, NULL, NULL);
+        s->deaf = true;
+        return;
+    }
     kagemusha_device_dispatch(s->device);
     virtio_vgpu_flush(s);
 }
@@ -562,8 +569,10 @@ void virtio_vgpu_kick_bh(void *opaque)
 {
     VirtIOVGPU *s = opaque;
 
+    QEMU_LOCK_GUARD(&s->gate);
     if (!s->running) {
-        return; /* start() will look at the queues */
+        s->kicked = true;
+        return; /* start() or resume() will look at the queues */
     }
     virtio_vgpu_take_event_buffers(s);
     virtio_vgpu_take_requests(s);
@@ -582,7 +591,9 @@ void virtio_vgpu_handle_output(VirtIODevice *vdev, VirtQueue *vq)
         qemu_bh_schedule(s->kick_bh);
         return;
     }
+    QEMU_LOCK_GUARD(&s->gate);
     if (!s->running) {
+        s->kicked = true;
         return;
     }
     if (vq == s->event_vq) {

@@ -33,25 +33,34 @@
 
 /* ---- start and stop (main) --------------------------------------------- */
 
-/* In the IOThread. */
-static void virtio_vgpu_start_bh(void *opaque)
+/* In the IOThread, with the gate. */
+static void virtio_vgpu_listen(VirtIOVGPU *s)
 {
-    VirtIOVGPU *s = opaque;
-
-    s->running = true;
-    if (s->resume) {
-        s->resume = false;
-        virtio_vgpu_resume_requests(s);
-        virtio_vgpu_flush(s);
-    }
     if (s->report_failures) {
         s->report_failures = false;
         kagemusha_device_report_failures(s->device);
         virtio_vgpu_flush(s);
     }
+    s->deaf = false;
     if (!s->standby) {
         aio_set_fd_handler(s->ctx, s->poll_fd, virtio_vgpu_dispatch, NULL, NULL,
                            NULL, s);
+    }
+}
+
+/* In the IOThread. */
+static void virtio_vgpu_start_bh(void *opaque)
+{
+    VirtIOVGPU *s = opaque;
+
+    WITH_QEMU_LOCK_GUARD(&s->gate) {
+        s->running = true;
+        if (s->resume) {
+            s->resume = false;
+            virtio_vgpu_resume_requests(s);
+            virtio_vgpu_flush(s);
+        }
+        virtio_vgpu_listen(s);
     }
     if (s->host_notifiers) {
         /*
@@ -77,7 +86,9 @@ static void virtio_vgpu_stop_bh(void *opaque)
     if (!s->standby) {
         aio_set_fd_handler(s->ctx, s->poll_fd, NULL, NULL, NULL, NULL, NULL);
     }
-    s->running = false;
+    WITH_QEMU_LOCK_GUARD(&s->gate) {
+        s->running = false;
+    }
 }
 
 static bool virtio_vgpu_set_host_notifiers(VirtIOVGPU *s, bool assign)
@@ -154,6 +165,66 @@ static void virtio_vgpu_stop(VirtIOVGPU *s)
         s->host_notifiers = false;
     }
     k->set_guest_notifiers(qbus->parent, VGPU_QUEUE_COUNT, false);
+}
+
+/*
+ * A checkpoint's pause. Two waits for the IOThread, and giving the notifiers up
+ * and making them again, would be a good part of it.
+ *
+ * What was kicked and not taken is in the ring, which the checkpoint has: here
+ * it is taken after resume(), there after start(). What io has raised while it
+ * had the gate reaches the guest before the devices are saved.
+ */
+static bool virtio_vgpu_pause_ioeventfd(VirtIODevice *vdev)
+{
+    VirtIOVGPU *s = VIRTIO_VGPU(vdev);
+
+    if (!s->started || !s->host_notifiers || s->standby) {
+        return false;
+    }
+    virtio_vgpu_finish_copies(s);
+    trace_virtio_vgpu_stop(s, VIRTIO_VGPU_REQUEST_QUEUE_SIZE - s->n_free_slots);
+    s->started = false;
+    s->paused = true;
+    WITH_QEMU_LOCK_GUARD(&s->gate) {
+        s->running = false;
+    }
+    virtio_device_flush_guest_notifiers(vdev, VGPU_QUEUE_COUNT);
+    return true;
+}
+
+/* In the IOThread: what was left while the gate was shut. */
+static void virtio_vgpu_resume_bh(void *opaque)
+{
+    VirtIOVGPU *s = opaque;
+
+    WITH_QEMU_LOCK_GUARD(&s->gate) {
+        if (s->running) {
+            s->kicked = false;
+            virtio_vgpu_listen(s);
+        }
+    }
+    virtio_vgpu_kick_bh(s);
+}
+
+static void virtio_vgpu_resume_ioeventfd(VirtIODevice *vdev)
+{
+    VirtIOVGPU *s = VIRTIO_VGPU(vdev);
+    bool left;
+
+    if (!s->paused) { /* QEMU ends */
+        return;
+    }
+    trace_virtio_vgpu_start(s, s->host_notifiers);
+    s->paused = false;
+    s->started = true;
+    WITH_QEMU_LOCK_GUARD(&s->gate) {
+        s->running = true;
+        left = s->deaf || s->kicked || s->report_failures;
+    }
+    if (left) {
+        aio_bh_schedule_oneshot(s->ctx, virtio_vgpu_resume_bh, s);
+    }
 }
 
 /* The usual way: the transport has ioeventfds, and starts and stops us. */
@@ -400,6 +471,10 @@ static void virtio_vgpu_exit(Notifier *notifier, void *data)
     VirtIOVGPU *s = container_of(notifier, VirtIOVGPU, exit_notifier);
 
     if (!s->started && s->device) {
+        if (s->paused) {
+            s->paused = false;
+            aio_wait_bh_oneshot(s->ctx, virtio_vgpu_stop_bh, s);
+        }
         virtio_vgpu_stop_standby(s);
         virtio_vgpu_destroy_library_device(s);
     }
@@ -626,6 +701,7 @@ static void virtio_vgpu_instance_init(Object *obj)
     VirtIOVGPU *s = VIRTIO_VGPU(obj);
 
     kagemusha_device_config_init(&s->config);
+    qemu_mutex_init(&s->gate);
     qemu_mutex_init(&s->waiting.lock);
     qemu_cond_init(&s->waiting.none);
 }
@@ -637,6 +713,7 @@ static void virtio_vgpu_instance_finalize(Object *obj)
     g_free(s->replicate_to); /* no qdev property, see there */
     qemu_cond_destroy(&s->waiting.none);
     qemu_mutex_destroy(&s->waiting.lock);
+    qemu_mutex_destroy(&s->gate);
 }
 
 static void virtio_vgpu_class_init(ObjectClass *klass, void *data)
@@ -657,6 +734,8 @@ static void virtio_vgpu_class_init(ObjectClass *klass, void *data)
     vdc->reset = virtio_vgpu_reset;
     vdc->start_ioeventfd = virtio_vgpu_start_ioeventfd;
     vdc->stop_ioeventfd = virtio_vgpu_stop_ioeventfd;
+    vdc->pause_ioeventfd = virtio_vgpu_pause_ioeventfd;
+    vdc->resume_ioeventfd = virtio_vgpu_resume_ioeventfd;
 
     virtio_vgpu_stats_class_init(klass);
     virtio_vgpu_replication_class_init(klass);

@@ -15,7 +15,10 @@
  *
  * The library belongs to one thread at a time. Between virtio_vgpu_start() and
  * virtio_vgpu_stop() that is io; main changes nothing of io's state then, and
- * stop() returns only after io has let go. So there is no lock in this device.
+ * stop() returns only after io has let go.
+ * A checkpoint's pause does not wait until io has run: all that io does for a
+ * guest it does under the gate, which main needs for a moment to shut it. io's
+ * handlers stay, and do nothing then.
  * On a standby the library belongs to io all the time: what it executes comes
  * from the primary, whatever its own VM does. That ends when it takes over.
  */
@@ -26,6 +29,7 @@
 #include "block/replication.h"
 #include "exec/memory.h"
 #include "hw/virtio/virtio.h"
+#include "qemu/lockable.h"
 #include "qemu/units.h"
 #include "qom/object.h"
 #include "system/iothread.h"
@@ -188,9 +192,15 @@ struct VirtIOVGPU {
     VirtIOVGPUCopyThreads *copiers; /* NULL until they are needed */
     VirtIOVGPUCopier *copier;       /* NULL: nothing is under way */
     bool host_notifiers; /* kicks reach io directly; else through kick_bh */
+    bool paused; /* not started, but all is there to go on at once */
+
+    /* under the gate */
+    QemuMutex gate;
+    bool running;
+    bool deaf; /* io listens to the library no more until it is resumed */
+    bool kicked; /* paused: somebody wants io to look at the queues */
 
     /* io; main while stopped */
-    bool running;
     bool discarding; /* reset or end: nothing goes to the guest any more */
     uint32_t writers; /* workers that outlived the last reset */
     bool opened;     /* a file was opened: no more regions */
