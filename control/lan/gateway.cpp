@@ -92,10 +92,16 @@ short to_poll(int events) {
                               ((events & SLIRP_POLL_PRI) != 0 ? POLLPRI : 0));
 }
 
-int from_poll(int events) {
-    return ((events & POLLIN) != 0 ? SLIRP_POLL_IN : 0) | ((events & POLLOUT) != 0 ? SLIRP_POLL_OUT : 0) |
+// poll() reports a hang-up whether it was asked for or not. libslirp asks for one where it wants to read. Where it
+// only wants to write, it would read nothing instead, and ask again at once, for ever: a core for each client that
+// left before its answer. What it writes then fails, and that ends the connection.
+int from_poll(const pollfd& one) {
+    const int events = one.revents;
+    const bool hung_up = (events & POLLHUP) != 0, reads = (one.events & POLLIN) != 0;
+    return ((events & POLLIN) != 0 ? SLIRP_POLL_IN : 0) |
+           ((events & POLLOUT) != 0 || (hung_up && !reads) ? SLIRP_POLL_OUT : 0) |
            ((events & POLLPRI) != 0 ? SLIRP_POLL_PRI : 0) | ((events & POLLERR) != 0 ? SLIRP_POLL_ERR : 0) |
-           ((events & POLLHUP) != 0 ? SLIRP_POLL_HUP : 0);
+           (hung_up && reads ? SLIRP_POLL_HUP : 0);
 }
 
 } // namespace
@@ -221,7 +227,7 @@ void gateway::handle(const std::vector<pollfd>& fds, bool failed) {
     slirp_pollfds_poll(
         impl_->slirp, failed ? 1 : 0,
         [](int index, void* opaque) {
-            return from_poll(impl::of(opaque).polled[static_cast<std::size_t>(index)].revents);
+            return from_poll(impl::of(opaque).polled[static_cast<std::size_t>(index)]);
         },
         impl_.get());
     impl_->run_timers();

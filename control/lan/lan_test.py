@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The port of the host that leads to node1's ssh server: open while node1's card is at a link of this host's switch, and only then. Links
-are sockets of this test, which says what a QEMU would. $KAGE_TOOL: the control tool.
+The port of the host that leads to node1's ssh server: open while node1's card is at a link of this host's switch, and only then. A
+client that leaves before its answer. Links are sockets of this test, which says what a QEMU would. $KAGE_TOOL: the control tool.
 """
 import json
 import os
@@ -17,7 +17,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from waiting import SECONDS, TOOL, free_port, wait  # noqa: E402
 
-NODE1 = bytes([10, 77, 0, 11])
+NODE1, NODE2 = bytes([10, 77, 0, 11]), bytes([10, 77, 0, 12])
+FIN, SYN, RST, ACK = 1, 2, 4, 16  # of TCP
 
 
 def mac_of(cluster, number):
@@ -62,8 +63,7 @@ class Network:
         """A QEMU whose card has said something."""
         link = socket.socket(socket.AF_UNIX)
         link.connect(f"{self.folder}/switch/socket")
-        frame = b"\xff" * 6 + mac + b"\x88\xb5" + bytes(46)
-        link.sendall(struct.pack(">I", len(frame)) + frame)
+        link.sendall(framed(b"\xff" * 6 + mac + b"\x88\xb5" + bytes(46)))
         link.settimeout(SECONDS)
         return link
 
@@ -85,10 +85,54 @@ def is_open(network, port):
         return False
 
 
+def framed(frame):
+    return struct.pack(">I", len(frame)) + frame
+
+
 def frames(link):
     stream = link.makefile("rb")
     while True:
         yield stream.read(struct.unpack(">I", stream.read(4))[0])
+
+
+def checksum(data):
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    total = (total & 0xffff) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xffff
+
+
+class Connection:
+    """A TCP connection as the node sees it that is asked: opened by the gateway, every byte of it by hand."""
+
+    def __init__(self, link, mac, address):
+        self.link, self.mac, self.address, self.frames = link, mac, address, frames(link)
+        asks = next(f for f in self.frames if f[12:14] == b"\x08\x06" and f[38:42] == address)
+        self.gateway_mac, self.gateway = asks[6:12], asks[28:32]
+        link.sendall(framed(self.gateway_mac + mac + b"\x08\x06" + asks[14:20] + b"\0\2" + mac + address + asks[22:32]))
+        self.sent, self.heard = 0, 0
+        opening = self.receive(SYN)
+        self.ports = opening[34:38]
+        self.send(SYN | ACK)
+        self.sent = 1
+        self.receive(ACK)
+
+    def receive(self, flags):
+        """The next packet with one of these flags, in its frame."""
+        packet = next(f for f in self.frames if f[12:14] == b"\x08\0" and f[23] == 6 and f[30:34] == self.address and f[47] & flags)
+        number, = struct.unpack(">I", packet[38:42])
+        self.heard = number + (1 if packet[47] & (SYN | FIN) else 0)
+        return packet
+
+    def send(self, flags, data=b""):
+        assert len(data) % 2 == 0
+        header = self.ports[2:] + self.ports[:2] + struct.pack(">IIBBHHH", self.sent, self.heard, 5 << 4, flags, 8192, 0, 0)
+        text = header + data
+        total = checksum(self.address + self.gateway + struct.pack(">HH", 6, len(text)) + text)
+        text = text[:16] + struct.pack(">H", total) + text[18:]
+        ip = struct.pack(">BBHIBBH", 0x45, 0, 20 + len(text), 0, 64, 6, 0) + self.address + self.gateway
+        ip = ip[:10] + struct.pack(">H", checksum(ip)) + ip[12:]
+        self.link.sendall(framed(self.gateway_mac + self.mac + b"\x08\0" + ip + text))
+        self.sent += len(data)
 
 
 def check_only_node1s_host_has_the_port():
@@ -165,6 +209,19 @@ def check_strangers_are_bounded():
         for one in strangers:
             one.close()
         node1.close()
+
+
+def check_a_client_that_leaves():
+    """What its node says afterwards is refused: nobody keeps it, and looks again and again whether somebody takes it."""
+    with Network(0) as network, network.link(mac_of("lab", 2)) as link:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(f"{network.folder}/exec/node2")
+            connection = Connection(link, mac_of("lab", 2), NODE2)
+        connection.receive(FIN)
+        connection.send(ACK, b"too late")
+        network.status()  # it has looked at its sockets
+        connection.send(ACK, b"and more")
+        connection.receive(RST)
 
 
 def main():
