@@ -104,6 +104,22 @@ void add_state_keys(std::vector<std::string>& command, const vm_config& config) 
                      net::certificate_name({config.state_vm, mirror::role::standby, net::link_part::qemu}))});
 }
 
+// What the kernel of an emulated guest is told; one that the host's processor runs is told none of it.
+//   no_timer_check     on a host that has no time for it, a late timer is taken for a broken one: a panic
+//   cryptomgr.notests  the ciphers' tests of themselves: code that runs once, and is translated for that
+//   jent_mod_init      likewise: the test of a source of noise that only CRYPTO_DRBG asks, beside the kernel's
+//                      own random numbers, and that would hear an emulator's noise here
+//   no5lvl             a fifth level of page tables: each miss of the emulated TLB would walk through it
+// The last three and the two features below are a sixth of what a boot costs. Mitigations of processors' faults
+// stay: without them it was not measurably less (docs/results/first-contact.md).
+constexpr char emulated_arguments[] =
+    " no_timer_check cryptomgr.notests initcall_blacklist=jent_mod_init no5lvl";
+
+// Without erms and fsrm the kernel and the C library copy and clear memory in loops over words. With them it is
+// one instruction, which the emulator takes byte by byte. A guest that began on a host of another release may
+// have them, and come here: nobody refuses it the instruction.
+constexpr char emulated_without[] = ",-erms,-fsrm";
+
 constexpr char sandbox_option[] = "-sandbox";
 // QEMU's filters of system calls, for all of its threads: none that only old programs use, no other user or
 // group, no process (the launcher starts workers), no priority or processor for itself or others. Mounts,
@@ -169,14 +185,16 @@ std::vector<std::string> qemu_command(const vm_config& config) {
     else
         add(command, {"-accel", "tcg,thread=multi"});
     // A model by name has all that it is known for, or the VM does not start: both hosts have the same then.
-    add(command, {"-cpu", cpu_model(config) + (config.cpu.empty() ? "" : ",enforce")});
+    const char* const changed = !config.cpu.empty()                ? ",enforce"
+                                : config.accel == accelerator::tcg ? emulated_without
+                                                                   : "";
+    add(command, {"-cpu", cpu_model(config) + changed});
     // loglevel=4: the kernel's warnings are on the console, its chatter is not.
     std::string arguments = "console=ttyS0 quiet loglevel=4 panic=-1 net.ifnames=0";
     if (probe)
         arguments += " kagemusha.probe";
-    // An emulated guest whose host has no time for it takes a late timer for a broken one, and panics.
     if (config.accel == accelerator::tcg)
-        arguments += " no_timer_check";
+        arguments += emulated_arguments;
     if (config.accel == accelerator::tcg && config.tsc_khz != 0)
         arguments += fmt::format(" tsc_early_khz={}", config.tsc_khz);
     if (!config.append.empty())

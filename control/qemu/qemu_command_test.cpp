@@ -55,7 +55,7 @@ TEST(qemu_command, starts_with_the_binary_and_names_memory_and_cpus) {
 
 TEST(qemu_command, a_processor_by_name_is_all_of_it_or_none) {
     auto config = example();
-    EXPECT_EQ(option(qemu_command(config), "-cpu"), "max");
+    EXPECT_EQ(option(qemu_command(config), "-cpu"), "max,-erms,-fsrm");
     config.accel = accelerator::kvm;
     EXPECT_EQ(option(qemu_command(config), "-cpu"), "host");
     config.cpu = "EPYC-v4";
@@ -134,10 +134,22 @@ TEST(qemu_command, an_emulated_guest_is_told_the_frequency_of_its_counter) {
     EXPECT_EQ(option(qemu_command(config), "-append").find("tsc"), std::string::npos);
     config.tsc_khz = 2596142;
     EXPECT_NE(option(qemu_command(config), "-append").find(" tsc_early_khz=2596142"), std::string::npos);
-    EXPECT_NE(option(qemu_command(config), "-append").find(" no_timer_check"), std::string::npos);
     config.accel = accelerator::kvm; // has a clock of its own
     EXPECT_EQ(option(qemu_command(config), "-append").find("tsc"), std::string::npos);
-    EXPECT_EQ(option(qemu_command(config), "-append").find("no_timer_check"), std::string::npos);
+}
+
+TEST(qemu_command, only_an_emulated_guest_is_spared_what_emulation_makes_dear) {
+    auto config = example();
+    for (const auto* word :
+         {" no_timer_check", " cryptomgr.notests", " initcall_blacklist=jent_mod_init", " no5lvl"}) {
+        config.accel = accelerator::tcg;
+        EXPECT_NE(option(qemu_command(config), "-append").find(word), std::string::npos) << word;
+        config.accel = accelerator::kvm;
+        EXPECT_EQ(option(qemu_command(config), "-append").find(word), std::string::npos) << word;
+    }
+    config.accel = accelerator::tcg;
+    config.append = "root=/dev/vda"; // its owner's words are all that there are
+    EXPECT_EQ(option(qemu_command(config), "-append"), "root=/dev/vda");
 }
 
 TEST(qemu_command, a_probe_has_neither_disks_nor_ports) {
