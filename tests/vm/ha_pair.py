@@ -17,18 +17,22 @@ from processes import WORKER, freeze, processes
 
 DIGITS = 8  # of a number that guest/counter.S prints
 SECONDS = int(os.environ.get("KAGE_WAIT") or 300)  # no wait depends on speed; nobody waits for ever
+SELDOM = 0.3  # seconds, the most between two looks of a wait
 
 
 def wait(condition, what, seconds=SECONDS, every=0.02):
-    """Until `condition` gives something true, which is returned. `every`: for one that starts a program, seconds between."""
+    """Until `condition` gives something true, which is returned. `every`: seconds between, at least. One that takes long, because it
+    starts a program, is asked more seldom: whoever is waited for needs the processor."""
     deadline = time.monotonic() + seconds
     while True:
+        asked = time.monotonic()
         found = condition()
         if found:
             return found
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"{what}: not within {seconds} s")
-        time.sleep(every)
+        time.sleep(max(every, min(4 * (now - asked), SELDOM)))
 
 
 def workers(qemu):

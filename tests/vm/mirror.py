@@ -12,7 +12,7 @@ import time
 import urllib.request
 
 import guest_vm
-from ha_pair import SECONDS
+from ha_pair import SECONDS, wait
 
 VM_ID = "the-vm"
 # A busy machine is not to be taken for a dead one: whoever dies here closes its connections, which is heard at once.
@@ -182,16 +182,16 @@ def tool_status(*arguments):
 def wait_status(name, condition, what, seconds=SECONDS):
     """Asks `kagemusha status NAME --json` until the condition holds for its replication. Returns that and the exit
     status."""
-    deadline = time.monotonic() + seconds
-    while True:
+    def look():
         code, text = tool_status(name, "--json")
         vm, = json.loads(text)
         assert vm["name"] == name and vm["problem"] == "", vm
         device, = vm["devices"]
-        if condition(device["replication"]):
-            return device["replication"], code
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: never true; {vm}")
+        return (device["replication"], code) if condition(device["replication"]) else None
+    try:
+        return wait(look, what, seconds)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {tool_status(name, '--json')}") from error
 
 
 class Metrics:
