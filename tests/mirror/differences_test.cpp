@@ -285,10 +285,11 @@ TEST_F(differences, holding_the_guests_output_does_not_help_a_guest_that_has_rea
     EXPECT_NE(read, now);
 }
 
-// Else the tests above could not fail.
+// Else the tests above could not fail. The first few seeds show it, more of them where others have the processors:
+// eight were once not enough.
 TEST_F(differences, without_shipping_the_survivor_goes_on_from_something_else) {
     bool differs = false;
-    for (unsigned seed = 1; seed <= 8 && !differs && !HasFailure(); ++seed)
+    for (unsigned seed = 1; seed <= 40 && !differs && !HasFailure(); ++seed)
         differs = addresses_seen(seed, 2, 1) > 2;
     EXPECT_TRUE(differs);
 }
