@@ -54,6 +54,13 @@ class PartsTest(unittest.TestCase):
         taken_back = lines(PAUSE[:10]) + lines(PAUSE, 7_000_000)
         self.assertEqual(len(parts.checkpoints(taken_back)), 1)
 
+    def test_a_pause_as_a_whole_needs_its_last_line_only(self):
+        [one] = parts.checkpoints(lines(PAUSE[-1:]), whole=True)
+        self.assertEqual((one["pause"], one["pages"], one["parts"]), (905, 12, {}))
+        table = parts.table({("rest", ""): [one]})
+        self.assertIn("| **pause** | 905 (905) |", table)
+        self.assertFalse([line for line in table if line.startswith("| devices")], table)
+
     def test_other_lines_are_passed_over(self):
         self.assertEqual(len(parts.checkpoints(["qemu: warning: something", "", *lines(PAUSE)])), 1)
 
