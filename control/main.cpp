@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // The control tool: options in, one of the commands out. `kage` sets everything up and then hands over to
-// this program.
+// this program. Clusters, the portal and jobs in VMs are another one's: kagemusha-daemon.
 #include "control/base/assets.hpp"
 #include "control/base/gpu_parts.hpp"
 #include "control/base/installation.hpp"
@@ -10,16 +10,12 @@
 #include "control/base/whole_file.hpp"
 #include "control/base/write_all.hpp"
 #include "control/confine/guard.hpp"
-#include "control/daemon/client/cluster_commands.hpp"
-#include "control/daemon/client/portal_commands.hpp"
+#include "control/daemon/client/words.hpp"
 #include "control/demo/crash_demo.hpp"
 #include "control/demo/demo.hpp"
-#include "control/job/job_commands.hpp"
 #include "control/keys/keys.hpp"
-#include "control/lan/lan.hpp"
 #include "control/libvirt/bounded_xml.hpp"
 #include "control/libvirt/libvirt_domain.hpp"
-#include "control/login/pam_login.hpp"
 #include "control/mig/mig_command.hpp"
 #include "control/relay/relay.hpp"
 #include "control/run/guest_run.hpp"
@@ -34,8 +30,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <unistd.h>
@@ -286,6 +284,21 @@ int run_import(const std::string& path, const std::vector<std::string>& without)
     return domain.refused.empty() ? 0 : 125;
 }
 
+// This process becomes the program that has the command. Returns only if it cannot.
+int leave_to_daemon(char** argv) {
+    std::error_code error;
+    auto program = (std::filesystem::path(own_program()).parent_path() / daemon::program_name).string();
+    if (!std::filesystem::exists(program, error))
+        program = find_built(daemon::program_name);
+    if (program.empty()) {
+        fmt::print(stderr, "kage: {}\n", not_there(daemon::program_name));
+        return 125;
+    }
+    ::execv(program.c_str(), argv);
+    fmt::print(stderr, "kage: cannot run {}: {}\n", program, std::strerror(errno));
+    return 125;
+}
+
 int run_shell(guest_run_options& options) {
     fmt::print(stderr, "Ctrl-] ends the guest at once.\n");
     const auto result =
@@ -300,10 +313,8 @@ int main(int argc, char** argv) {
         guard_main(argv + 2);
     if (argc == 3 && std::strcmp(argv[1], relay_word) == 0)
         relay_main(argv[2]);
-    if (argc == 4 && std::strcmp(argv[1], lan::lan_word) == 0)
-        lan::lan_main(argv[2], argv[3]);
-    if (argc == 2 && std::strcmp(argv[1], login::pam_word) == 0)
-        login::pam_main();
+    if (argc > 1 && daemon::is_left_to_daemon(argv[1]))
+        return leave_to_daemon(argv);
     interrupt_fd(); // from here on signals are ours to read
 
     CLI::App app{"Kagemusha: virtual machines that compute on the host's GPU"};
@@ -492,16 +503,12 @@ int main(int argc, char** argv) {
     run->add_flag("--quiet", options.quiet, "nothing but the job's output and errors");
     run->add_option("command", words,
                     "a command and its arguments (after --), or VM.toml: the VM that it describes");
-    const auto cluster_command = daemon::add_cluster_commands(app);
-    const auto portal_command = daemon::add_portal_commands(app);
-    const auto job_command = job::add_job_commands(app);
+    for (const auto& [word, what] : daemon::for_people)
+        app.add_subcommand(word, what); // named by --help; who calls them is not here any more
     assets->add_option("--kernel", options.flavour, "guest kernel");
     assets->add_option("--backend", options.backend, "none: without the parts for a GPU");
 
     CLI11_PARSE(app, argc, argv);
-    for (const auto& chosen : {cluster_command, portal_command, job_command})
-        if (const auto command = chosen())
-            return command();
     if (import->parsed())
         return run_import(domain_file, without);
     if (mig->parsed())

@@ -20,6 +20,7 @@ namespace {
 constexpr char private_folder[] = "lib/kagemusha"; // CMakeLists.txt: KAGEMUSHA_INSTALL_PRIVATEDIR
 constexpr char guest_folder[] = "lib/kagemusha/guest";
 constexpr char data_folder[] = "share/kagemusha";
+constexpr char tool_name[] = "kagemusha";
 constexpr char module_name[] = "kagemusha_vgpu.ko";
 
 bool part_is_there(const std::string& path) {
@@ -113,10 +114,16 @@ std::string installation::missing(const assets& parts, bool with_gpu) const {
 std::optional<installation> own_installation() {
     if (is_set("KAGE_ROOT") || is_set("KAGE_BUILD_DIR"))
         return std::nullopt;
-    const auto folder = fs::path(own_program()).parent_path();
-    if (folder.filename() != "bin")
-        return std::nullopt;
-    return installation::at(folder.parent_path().string());
+    return installation::at(prefix_of(own_program()));
+}
+
+std::string prefix_of(const std::string& program) {
+    const auto folder = fs::path(program).parent_path();
+    if (folder.filename() == "bin")
+        return folder.parent_path().string();
+    const auto above = folder.parent_path();
+    return folder.filename() == "kagemusha" && above.filename() == "libexec" ? above.parent_path().string()
+                                                                             : std::string();
 }
 
 std::string program_of(std::string link) {
@@ -129,6 +136,14 @@ std::string program_of(std::string link) {
 std::string own_program() {
     std::error_code error;
     return program_of(fs::read_symlink("/proc/self/exe", error).string());
+}
+
+std::string tool_program() {
+    const fs::path own = own_program();
+    if (own.filename() == tool_name)
+        return own.string();
+    const auto place = own_installation();
+    return place ? place->find(tool_name) : (own.parent_path() / tool_name).string();
 }
 
 std::string tool_word() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // An installation: a prefix with everything that a VM needs, as `cmake --install` and scripts/install-parts
-// fill it and Debian's packages hold it. The tool is in one when its own program is PREFIX/bin/kagemusha and
-// our scripts are below PREFIX; else it is in a build directory of a source tree. Nothing of an installation
+// fill it and Debian's packages hold it. A program of ours is in one when it is PREFIX/bin/kagemusha or in
+// PREFIX/libexec/kagemusha, and our scripts are below PREFIX; else it is in a build directory of a source tree. Nothing of an installation
 // is built when it is missing: the sentence says what to install.
 #pragma once
 
@@ -35,6 +35,9 @@ private:
     std::string prefix_;
 };
 
+// The prefix of the installation that a program is in by its place; "": by its place in none.
+std::string prefix_of(const std::string& program);
+
 // The one that this process's program is in. Who sets KAGE_ROOT or KAGE_BUILD_DIR means a source tree.
 std::optional<installation> own_installation();
 
@@ -43,6 +46,9 @@ std::optional<installation> own_installation();
 std::string own_program();
 // Of what /proc/PID/exe leads to.
 std::string program_of(std::string link);
+
+// The file of the program that people call, `kagemusha`: in this installation or build.
+std::string tool_program();
 
 // What a person types for this tool: "kagemusha", in a source tree "./kage".
 std::string tool_word();

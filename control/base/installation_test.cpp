@@ -103,6 +103,18 @@ TEST(own_installation, is_none_in_a_build_directory) {
     EXPECT_EQ(not_there("kagemusha-gpu"), "kagemusha-gpu is not built: run ./kage build");
 }
 
+TEST(own_installation, is_that_of_programs_for_people_and_of_others) {
+    EXPECT_EQ(prefix_of("/usr/bin/kagemusha"), "/usr");
+    EXPECT_EQ(prefix_of("/usr/libexec/kagemusha/kagemusha-daemon"), "/usr");
+    EXPECT_EQ(prefix_of("/home/me/libexec/other/kagemusha-daemon"), "");
+    EXPECT_EQ(prefix_of("/home/me/kagemusha/build/default/control/kagemusha"), "");
+    EXPECT_EQ(prefix_of(""), "");
+}
+
+TEST(tool_program, is_beside_this_one_in_a_build) {
+    EXPECT_EQ(tool_program(), fs::canonical("/proc/self/exe").parent_path() / "kagemusha");
+}
+
 TEST(own_program, is_named_after_an_upgrade_too) {
     EXPECT_EQ(own_program(), fs::canonical("/proc/self/exe"));
     EXPECT_EQ(program_of("/usr/bin/kagemusha (deleted)"), "/usr/bin/kagemusha");

@@ -378,7 +378,7 @@ api_answer api::ssh(const api_request& request, const place& at) {
         return refuse(409, fmt::format("'{0}' has nothing on this host: ask on one that `kage cluster show "
                                        "{0}` names, or use `kage cluster exec`",
                                        at.name));
-    if (const auto why = write_owner_logins(*record, folder, own_program()); !why.empty())
+    if (const auto why = write_owner_logins(*record, folder, tool_program()); !why.empty())
         return refuse(409, why);
     return {200, {{"config", owner_config(folder)}, {"hostfile", cluster::hostfile(record->declared)}}};
 }

@@ -3,6 +3,7 @@
 // See daemon.hpp.
 #include "control/daemon/daemon.hpp"
 
+#include "control/base/installation.hpp"
 #include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
 #include "control/daemon/api.hpp"
@@ -24,7 +25,6 @@
 #include <chrono>
 #include <cstdio>
 #include <fcntl.h>
-#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <poll.h>
@@ -33,8 +33,6 @@
 #include <unistd.h>
 
 namespace kagemusha::control::daemon {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -102,10 +100,7 @@ int run_daemon() {
     const unique_fd lock(::open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
         return fail(fmt::format("another daemon has {}", folder.path()));
-    std::error_code failed;
-    const auto tool = fs::read_symlink("/proc/self/exe", failed).string();
-    if (failed)
-        return fail(fmt::format("/proc/self/exe: {}", failed.message()));
+    const auto tool = tool_program();
 
     event_log events;
     const auto log = [&](const std::string& cluster, const std::string& text) {

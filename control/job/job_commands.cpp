@@ -6,6 +6,7 @@
 #include "control/base/process.hpp"
 #include "control/base/write_all.hpp"
 #include "control/daemon/client/client.hpp"
+#include "control/daemon/client/words.hpp"
 #include "control/job/job_reader.hpp"
 #include "control/job/job_vm.hpp"
 
@@ -245,7 +246,7 @@ void add_vm_commands(CLI::App& all, const std::shared_ptr<std::function<int()>>&
 std::function<std::function<int()>()> add_job_commands(CLI::App& app) {
     const auto o = std::make_shared<job_options>();
     const auto chosen = std::make_shared<std::function<int()>>();
-    auto* all = app.add_subcommand("job", "programs in a VM whose output is followed over takeovers");
+    auto* all = app.add_subcommand(daemon::job_word.word, daemon::job_word.what);
     all->require_subcommand(1);
     const auto add = [&](const char* name, const char* what, int (*run)(const job_options&)) {
         auto* command = all->add_subcommand(name, what);

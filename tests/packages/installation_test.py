@@ -18,6 +18,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2]
 BUILD = Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 BINARIES = ("bin/kagemusha", "bin/kage", "bin/kagemusha-gpus", "libexec/kagemusha/kagemusha-worker", "libexec/kagemusha/kagemusha-gpu",
+            "libexec/kagemusha/kagemusha-daemon",
             "lib/kagemusha/qemu-system-x86_64", "lib/kagemusha/libkagemusha_device.so",
             "lib/kagemusha/libkagemusha_ptx_cuda.so", "lib/kagemusha/guest/libkagemusha_opencl.so",
             "lib/kagemusha/guest/libcuda.so.1.0")

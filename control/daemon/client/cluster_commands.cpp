@@ -8,6 +8,7 @@
 #include "control/base/whole_file.hpp"
 #include "control/cluster/declaration.hpp"
 #include "control/daemon/client/client.hpp"
+#include "control/daemon/client/words.hpp"
 #include "control/daemon/daemon.hpp"
 #include "control/daemon/fleet/settings.hpp"
 
@@ -289,9 +290,9 @@ int print_login(const cluster_options& options, const char* key) {
 std::function<std::function<int()>()> add_cluster_commands(CLI::App& app) {
     const auto o = std::make_shared<cluster_options>();
     const auto chosen = std::make_shared<std::function<int()>>();
-    auto* daemon = app.add_subcommand("daemon", "own the clusters of this host; VMs outlive it");
+    auto* daemon = app.add_subcommand(daemon_word.word, daemon_word.what);
     daemon->callback([chosen] { *chosen = run_daemon; });
-    auto* cluster = app.add_subcommand("cluster", "clusters of VMs with a GPU: a client of `daemon`");
+    auto* cluster = app.add_subcommand(cluster_word.word, cluster_word.what);
     cluster->require_subcommand(1);
     const auto add = [&](const char* name, const char* what, std::function<int()> run) {
         auto* command = cluster->add_subcommand(name, what);

@@ -7,6 +7,7 @@
 #include "control/base/json_text.hpp"
 #include "control/base/process.hpp"
 #include "control/daemon/client/client.hpp"
+#include "control/daemon/client/words.hpp"
 #include "control/daemon/detached_process.hpp"
 #include "control/daemon/state_folder.hpp"
 
@@ -15,7 +16,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -25,7 +25,6 @@
 
 namespace kagemusha::control::daemon {
 
-namespace fs = std::filesystem;
 using json = nlohmann::json;
 
 namespace {
@@ -64,12 +63,10 @@ bool answers() {
 int start_daemon() {
     std::string error;
     const auto folder = state_folder::open(error);
-    std::error_code wrong;
-    const auto tool = fs::read_symlink("/proc/self/exe", wrong).string();
-    if (!error.empty() || wrong)
-        return complain(error.empty() ? "/proc/self/exe: " + wrong.message() : error);
+    if (!error.empty())
+        return complain(error);
     const auto log = folder.path() + "/daemon.log";
-    auto started = start_detached({tool, "daemon"}, log, error);
+    auto started = start_detached({tool_program(), "daemon"}, log, error);
     if (!started)
         return complain(error);
     for (const auto until = std::chrono::steady_clock::now() + starts_within; !answers();) {
@@ -174,7 +171,7 @@ CLI::Validator account_name() {
 std::function<std::function<int()>()> add_portal_commands(CLI::App& app) {
     const auto o = std::make_shared<portal_options>();
     const auto chosen = std::make_shared<std::function<int()>>();
-    auto* portal = app.add_subcommand("portal", "clusters in a browser: opens it, and prints where it is");
+    auto* portal = app.add_subcommand(portal_word.word, portal_word.what);
     portal->add_option("--listen", o->listen,
                        "an address of this host; beyond 127.0.0.1, the default, others reach it");
     portal->add_option("--port", o->port, "its port; 0: one that is free; default 7443")
