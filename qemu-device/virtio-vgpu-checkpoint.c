@@ -8,8 +8,8 @@
  *
  *   primary                             secondary
  *   the VM stops: stop()
- *   checkpoint: the log is closed       reset for a snapshot load
- *   pre_save: state of the epoch        post_load: kept as data
+ *   checkpoint: closing the log begins  reset for a snapshot load
+ *   pre_save: it is closed; state       post_load: kept as data
  *   the VM runs                         get_error: can it be committed?
  *   ready: the secondary has the log    checkpoint: it is committed
  *   commit: the secondary has it all
@@ -92,6 +92,12 @@ static int virtio_vgpu_end_checkpoints(VirtIOVGPU *s, char *error,
                                        size_t error_bytes)
 {
     return kagemusha_device_use_checkpoints(s->device, 0, error, error_bytes);
+}
+
+static int virtio_vgpu_begin_close_epoch(VirtIOVGPU *s, char *error,
+                                         size_t error_bytes)
+{
+    return kagemusha_device_begin_close_epoch(s->device, error, error_bytes);
 }
 
 static int virtio_vgpu_close_epoch(VirtIOVGPU *s, char *error,
@@ -198,7 +204,7 @@ static bool virtio_vgpu_can_save(VirtIOVGPU *s)
                      s->name);
         return false;
     }
-    if (migration_in_colo_state() && !s->checkpoint.closed) {
+    if (migration_in_colo_state() && !s->checkpoint.closing) {
         error_report("virtio-vgpu %s: the epoch was not closed", s->name);
         return false;
     }
@@ -214,6 +220,12 @@ static int virtio_vgpu_pre_save(void *opaque)
 
     if (!virtio_vgpu_can_save(s)) {
         return -EINVAL;
+    }
+    if (checkpoint->closing && !checkpoint->closed) {
+        checkpoint->closed = true;
+        virtio_vgpu_call(s, virtio_vgpu_close_epoch,
+                         "the epoch can't be closed", &checkpoint->not_closed);
+        trace_virtio_vgpu_close_epoch(s, !checkpoint->not_closed);
     }
     assert(!s->started);
     assert(!s->event_elem); /* every entry ends with a flush */
@@ -383,16 +395,21 @@ static void virtio_vgpu_checkpoints_start(ReplicationState *rs,
     }
 }
 
-/* Primary: the VM is stopped. Secondary: it has the state. */
+/*
+ * Primary: the VM is stopped. Another thread closes the log while devices are
+ * saved; pre_save() waits for it, and ready() says if it could not be.
+ * Secondary: it has the state.
+ */
 static void virtio_vgpu_checkpoint(ReplicationState *rs, Error **errp)
 {
     VirtIOVGPU *s = rs->opaque;
 
     if (!s->standby) {
-        s->checkpoint.closed =
-            virtio_vgpu_call(s, virtio_vgpu_close_epoch,
+        error_free(s->checkpoint.not_closed);
+        s->checkpoint.not_closed = NULL;
+        s->checkpoint.closing =
+            virtio_vgpu_call(s, virtio_vgpu_begin_close_epoch,
                              "the epoch can't be closed", errp) >= 0;
-        trace_virtio_vgpu_close_epoch(s, s->checkpoint.closed);
         return;
     }
     if (virtio_vgpu_call(s, virtio_vgpu_commit_state,
@@ -415,6 +432,10 @@ static void virtio_vgpu_checkpoint_ready(ReplicationState *rs, Error **errp)
     char error[512] = "the device is going away";
     int result = -ENODEV;
 
+    if (s->checkpoint.not_closed) {
+        error_propagate(errp, g_steal_pointer(&s->checkpoint.not_closed));
+        return;
+    }
     object_ref(OBJECT(s));
     bql_unlock();
     if (virtio_vgpu_hold_library(s)) {
@@ -518,7 +539,7 @@ static void virtio_vgpu_vm_change(void *opaque, bool running, RunState state)
 {
     VirtIOVGPU *s = opaque;
 
-    s->checkpoint.closed = false;
+    s->checkpoint.closing = s->checkpoint.closed = false;
     if (running && s->take_over_due) {
         s->take_over_due = false;
         virtio_vgpu_take_over(s);
@@ -590,5 +611,7 @@ void virtio_vgpu_checkpoint_cleanup(VirtIOVGPU *s)
         qemu_del_vm_change_state_handler(s->vm_change);
         s->vm_change = NULL;
     }
+    error_free(s->checkpoint.not_closed);
+    s->checkpoint.not_closed = NULL;
     virtio_vgpu_forget_checkpoint(s);
 }

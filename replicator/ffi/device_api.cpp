@@ -479,6 +479,11 @@ int kagemusha_device_use_checkpoints(kagemusha_device* device, int on, char* err
     });
 }
 
+int kagemusha_device_begin_close_epoch(kagemusha_device* device, char* error, size_t error_bytes) {
+    return with_replication(device, error, error_bytes,
+                            [&](ffi::replication& r, std::string& e) { return r.begin_close_epoch(e); });
+}
+
 int kagemusha_device_close_epoch(kagemusha_device* device, uint32_t wait_ms, char* error,
                                  size_t error_bytes) {
     return with_replication(device, error, error_bytes,

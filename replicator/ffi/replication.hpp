@@ -47,6 +47,7 @@ public:
 
     // Checkpoints: kagemusha/device.h. 0 or a negative errno with a sentence.
     virtual int use_checkpoints(bool on, std::string& error) = 0;
+    virtual int begin_close_epoch(std::string& error) = 0;
     virtual int close_epoch(std::uint32_t wait_ms, std::string& error) = 0;
     virtual int wait_epoch(std::uint32_t wait_ms, std::string& error) = 0;
     virtual void end_waits() = 0; // any thread

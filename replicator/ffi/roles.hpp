@@ -145,6 +145,10 @@ public:
     const char* standby_address() const override { return ""; }
 
     int use_checkpoints(bool on, std::string& error) override;
+    int begin_close_epoch(std::string&) override {
+        side_->begin_close_epoch();
+        return 0;
+    }
     int close_epoch(std::uint32_t wait_ms, std::string& error) override;
     int wait_epoch(std::uint32_t wait_ms, std::string& error) override;
     void end_waits() override { side_->end_waits(); }

@@ -145,6 +145,9 @@ public:
     int use_checkpoints(bool on, std::string& error) override {
         return taken_over_ ? next_->use_checkpoints(on, error) : is_standby(error);
     }
+    int begin_close_epoch(std::string& error) override {
+        return taken_over_ ? next_->begin_close_epoch(error) : is_standby(error);
+    }
     int close_epoch(std::uint32_t wait_ms, std::string& error) override {
         return taken_over_ ? next_->close_epoch(wait_ms, error) : is_standby(error);
     }

@@ -124,6 +124,7 @@ public:
             });
         });
     }
+    void begin_close_epoch() override;
     closed close_epoch() override;
     int wait_epoch(std::uint64_t epoch, std::uint32_t wait_ms, std::string& why) override;
     void end_waits() override {
@@ -442,6 +443,7 @@ private:
     // device's thread
     std::vector<command> commands_;
     bool held_back_ = false;
+    std::future<closed> closing_; // begin_close_epoch() was called, and close_epoch() not yet
 
     // replication thread; what status() needs is behind the lock
     mutable std::mutex mutex_;
@@ -466,9 +468,10 @@ private:
     connections connections_;
 };
 
-primary_driver::closed threaded_primary::close_epoch() {
-    std::promise<closed> result;
-    loop_.post([this, &result] {
+void threaded_primary::begin_close_epoch() {
+    const auto result = std::make_shared<std::promise<closed>>();
+    closing_ = result->get_future();
+    loop_.post([this, result] {
         take_events(); // the device is stopped, so that this is all
         closed c;
         step([&](std::uint64_t now_ms) {
@@ -488,9 +491,14 @@ primary_driver::closed threaded_primary::close_epoch() {
                 c.epoch = fsm_->close_epoch(now_ms);
             }
         });
-        result.set_value(std::move(c));
+        result->set_value(std::move(c));
     });
-    return result.get_future().get();
+}
+
+primary_driver::closed threaded_primary::close_epoch() {
+    if (!closing_.valid())
+        begin_close_epoch();
+    return closing_.get();
 }
 
 int threaded_primary::wait_epoch(std::uint64_t epoch, std::uint32_t wait_ms, std::string& why) {

@@ -63,7 +63,9 @@ public:
         log_sequence checkpoints_from = 0; // what lies before it belongs to no checkpoint
         std::string why;                   // not closed
     };
-    // Behind everything that the device has told the log.
+    // Behind everything that the device has told the log. begin_close_epoch() wakes the thread that does it;
+    // close_epoch() waits until it has, and begins first if nobody did.
+    virtual void begin_close_epoch() = 0;
     virtual closed close_epoch() = 0;
     // Until the standby has all of the epoch. 0, or -ETIMEDOUT, -ENOTCONN, -ECANCELED with a sentence. Any
     // thread.

@@ -356,6 +356,8 @@ KAGEMUSHA_EXPORT int kagemusha_device_request_digest(kagemusha_device* device, i
  * end_waits().
  *
  * Primary, for each checkpoint, after the last request was submitted:
+ *   begin_close_epoch()  optional: close_epoch() waits for another thread, which begins now. The caller can do
+ *                   something else meanwhile, but nothing with this device
  *   close_epoch()   the log up to here is the epoch's
  *   save_state()    what belongs into the VM's state; the device's caller adds which element of the ring each
  *                   token of a request in flight is
@@ -375,6 +377,8 @@ KAGEMUSHA_EXPORT int kagemusha_device_request_digest(kagemusha_device* device, i
  * complete copy. */
 KAGEMUSHA_EXPORT int kagemusha_device_use_checkpoints(kagemusha_device* device, int on, char* error,
                                                       size_t error_bytes);
+/* Each begun one is for the next close_epoch(); who gives the checkpoint up before that begins again next time. */
+KAGEMUSHA_EXPORT int kagemusha_device_begin_close_epoch(kagemusha_device* device, char* error, size_t error_bytes);
 /* 0: the standby holds everything. Else the checkpoint must be given up, and the VM goes on: -ETIMEDOUT after
  * wait_ms, -ENOTCONN: there is no complete copy, -EPROTO: checkpoints are not in use. */
 KAGEMUSHA_EXPORT int kagemusha_device_close_epoch(kagemusha_device* device, uint32_t wait_ms, char* error,
