@@ -107,7 +107,8 @@ TEST_F(etcd, a_lease_that_ran_out_is_claimed_and_its_holder_learns_it) {
     do { // p is silent
         a = of_s.ask(*s, request(kind::claim, 2));
         std::this_thread::sleep_for(50ms);
-    } while (a.what == verdict::held);
+    } while (a.what == verdict::held ||
+             a.what == verdict::unreachable); // etcd's disk may be slow: it is asked again
     EXPECT_EQ(a.what, verdict::granted) << a.why;
     EXPECT_EQ(of_p.ask(*p, request(kind::renew, 2)).what, verdict::refused);
 }

@@ -83,6 +83,9 @@ bool is_mine(const step& what, const assignment& has, const cluster_seen& own, c
 // nodes whose files go. `has` is null when there is no such cluster any more.
 std::vector<step> strays(const cluster_seen& own, const assignment* has, const std::string& self);
 
+// As the API says them.
+nlohmann::json to_json(const resources& from);
+
 // As etcd has them. Nothing: they are of another release.
 nlohmann::json to_json(const assignment& from);
 std::optional<assignment> parse_assignment(const nlohmann::json& from);

@@ -73,6 +73,10 @@ slot_seen slot_of(const json& from) {
 
 } // namespace
 
+json to_json(const resources& from) {
+    return {{"cpus", from.cpus}, {"memory_mib", from.memory_mib}, {"gpu_percent", from.gpu_percent}};
+}
+
 json to_json(const assignment& from) {
     json out = json::object();
     for (const auto& [number, node] : from) {

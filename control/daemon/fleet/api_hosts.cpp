@@ -59,10 +59,6 @@ std::string why_not_as_placed(const cluster::assigned& placed, const reconciler:
                        used.gpu_percent);
 }
 
-json resources_json(const cluster::resources& of) {
-    return {{"cpus", of.cpus}, {"memory_mib", of.memory_mib}, {"gpu_percent", of.gpu_percent}};
-}
-
 using slot_counts = std::map<std::string, std::pair<unsigned, unsigned>>; // by host: VMs, standbys
 
 // The slot that has a node's VM; of one that does not run, that in which it would be started.
@@ -141,19 +137,18 @@ json api::describe_hosts() const {
         const auto entry = fleet->entries.find(host.offer.name);
         const bool is_known = entry != fleet->entries.end();
         const auto& [vms, standbys] = counts[host.offer.name];
-        out.push_back(
-            {{"name", host.offer.name},
-             {"shown", is_known ? entry->second.shown : host.offer.name},
-             {"state", !host.alive                    ? "unreachable"
-                       : !entry->second.is_understood ? "another release"
-                                                      : "ready"},
-             {"version", is_known ? entry->second.release : ""},
-             {"leads", host.offer.name == fleet->leader},
-             {"offers", resources_json(host.offer.offers)},
-             {"used", resources_json(i < fleet->used.size() ? fleet->used[i] : cluster::resources{})},
-             {"reserved_cpus", i < fleet->reserved_cpus.size() ? fleet->reserved_cpus[i] : 0},
-             {"vms", vms},
-             {"standbys", standbys}});
+        out.push_back({{"name", host.offer.name},
+                       {"shown", is_known ? entry->second.shown : host.offer.name},
+                       {"state", !host.alive                    ? "unreachable"
+                                 : !entry->second.is_understood ? "another release"
+                                                                : "ready"},
+                       {"version", is_known ? entry->second.release : ""},
+                       {"leads", host.offer.name == fleet->leader},
+                       {"offers", to_json(host.offer.offers)},
+                       {"used", to_json(i < fleet->used.size() ? fleet->used[i] : cluster::resources{})},
+                       {"reserved_cpus", i < fleet->reserved_cpus.size() ? fleet->reserved_cpus[i] : 0},
+                       {"vms", vms},
+                       {"standbys", standbys}});
     }
     return out;
 }

@@ -32,10 +32,6 @@ constexpr int answer_ms = 5000; // of a supervisor: a drill answers when the VM 
 constexpr std::int64_t most_days = 3650;
 constexpr std::size_t most_log_lines = 200, longest_log_line = 500;
 
-json resources_json(const cluster::resources& of) {
-    return {{"cpus", of.cpus}, {"memory_mib", of.memory_mib}, {"gpu_percent", of.gpu_percent}};
-}
-
 // By host, how many nodes and standbys it would have.
 json placement_json(const cluster::assignment& places) {
     std::map<std::string, std::pair<unsigned, unsigned>> hosts;
@@ -341,8 +337,8 @@ api_answer api::plan(const api_request& request, const place&) {
              {"nodes_before", nodes_before},
              {"standbys", standbys},
              {"standbys_before", standbys_before},
-             {"needs", resources_json(needs)},
-             {"free_afterwards", resources_json(left.free)},
+             {"needs", to_json(needs)},
+             {"free_afterwards", to_json(left.free)},
              {"placement", placement_json(left.places)},
              {"restarts", std::move(restarts)},
              {"revision", is_new ? "" : (*there)->revision}}};
