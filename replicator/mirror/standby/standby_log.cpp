@@ -499,8 +499,8 @@ standby_log::file_state& standby_log::file(std::uint32_t number) {
 
 bool standby_log::all_given() const {
     return waiting_files_ == 0 && parts_.front().reset == 0 &&
-           std::all_of(
-               files_.begin(), files_.end(), [](const auto& f) { return f.second.open_requests.empty(); });
+           std::all_of(files_.begin(), files_.end(),
+                       [](const auto& f) { return f.second.open_requests.empty(); });
 }
 
 bool standby_log::file_is_open(std::uint32_t file) const {
