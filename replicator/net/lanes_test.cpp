@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "messages/messages.hpp"
+#include "mirror/standby/standby_log.hpp"
 #include "net/lane.hpp"
 #include "net/test_helpers.hpp"
 #include "net/tls_test_keys.hpp"
@@ -275,6 +276,48 @@ TEST_F(bad_lanes_test, a_lane_that_ends_takes_the_link_with_it) {
     ASSERT_TRUE(run_until(loop, [&] { return there->sink.closed == 1; }));
     EXPECT_EQ(there->sink.why, "a lane of the connection is lost: the peer closed it");
     EXPECT_EQ(there->sink.messages.size(), 1u) << "a piece that did not come is none";
+}
+
+// Not bad, but with a raw peer the order is certain: the first piece of a payload is on its way over a lane
+// while the rest of it, too small for one, comes over the first connection.
+TEST_F(bad_lanes_test, a_standby_takes_a_payload_whose_small_end_comes_before_its_lane) {
+    raw_peer lane(options.address);
+    lane.send(greeting(1));
+    ASSERT_TRUE(answered(lane));
+    const bytes first = pattern(mirror::min_lane_bytes), rest = pattern(100);
+    auto announced = a_content(first.size());
+    announced.lane = 1;
+    primary->send(frame(announced));
+    primary->send(frame(a_content(rest.size(), first.size()), rest));
+    ASSERT_TRUE(run_until(loop, [&] { return there->sink.messages.size() == 2; }));
+    lane.send(first);
+    ASSERT_TRUE(run_until(loop, [&] { return there->sink.messages.size() == 3; }));
+
+    mirror::standby_config config;
+    config.hold_bytes = 1 << 20;
+    config.hold_entries = 10;
+    mirror::action_queue<mirror::standby_action> actions;
+    mirror::standby_log log(config, actions);
+    const auto entry = [&](mirror::entry_kind kind, std::uint32_t flags, std::uint64_t content) {
+        mirror::entries::entry e;
+        e.meta.sequence = log.received() + 1;
+        e.meta.kind = kind;
+        e.meta.file = kind == mirror::entry_kind::reset ? 0 : 1;
+        e.meta.flags = flags;
+        e.meta.content_bytes = content;
+        if (content != 0)
+            e.payloads = {{content, false}};
+        return log.on_entry(e);
+    };
+    ASSERT_EQ(entry(mirror::entry_kind::reset, 0, 0), "");
+    ASSERT_EQ(entry(mirror::entry_kind::open_file, 0, 0), "");
+    ASSERT_EQ(entry(mirror::entry_kind::submit, mirror::entry_late_content, first.size() + rest.size()), "");
+    for (std::size_t i = 1; i < 3; ++i) {
+        auto piece = std::get<mirror::content>(there->sink.messages[i]);
+        piece.sequence = log.received();
+        EXPECT_EQ(log.on_content(piece), "");
+    }
+    EXPECT_EQ(log.first_incomplete(), UINT64_MAX);
 }
 
 TEST_F(bad_lanes_test, announcing_without_sending_has_a_bound) {

@@ -123,6 +123,29 @@ TEST_P(protected_by, tls_and_compression) {
     }
 }
 
+// A payload in pieces of 4 MiB: what can be compressed, and a short rest, go another way than the others.
+TEST_P(protected_by, copies_of_any_length) {
+    const auto [tls, here, there] = GetParam();
+    start_standby(tls ? keys("ours/here") : "", there);
+    start_primary(address, tls ? keys("ours/here") : "", nullptr, here);
+    host::wait([this] { return primary->is(KAGEMUSHA_REPLICATION_PROTECTING); }, "protection");
+    constexpr std::uint64_t large = 3 * bytes + 4096;
+    const auto context = primary->context(), queue = primary->queue(context);
+    const auto buffer = primary->buffer(context, large);
+    auto* words = primary->memory_as<std::uint32_t>();
+    std::uint32_t random = 1;
+    for (std::uint32_t i = 0; i < large / 4; ++i) {
+        random = random * 1664525 + 1013904223;
+        words[i] = i / (bytes / 4) == 1 ? 7 : random; // the second piece is worth compressing
+    }
+    for (int i = 0; i < 8; ++i)
+        primary->write(queue, buffer, 0, large);
+    primary->finish(queue);
+    host::wait([this] { return primary->status().lag_entries == 0; }, "a standby that has it all");
+    EXPECT_EQ(primary->status().connections, 1u);
+    EXPECT_TRUE(primary->is(KAGEMUSHA_REPLICATION_PROTECTING)) << primary->status().degraded;
+}
+
 std::string name_of_case(const testing::TestParamInfo<protected_by::ParamType>& info) {
     const auto [tls, here, there] = info.param;
     return std::string(tls ? "tls" : "plain") + (here ? "_primary_compresses" : "") +

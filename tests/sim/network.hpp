@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The simulator's network: one connection at a time as TCP gives it (each direction in order, nothing twice),
+// The simulator's network: one connection at a time as TCP gives it (each direction in order, nothing twice; with
+// lanes, content may come late),
 // and what goes wrong with one: it ends, with or without anybody being told, and what was under way is lost
 // in part.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "mirror/protocol/message.hpp"
@@ -38,11 +41,18 @@ struct direction {
         bytes += f.bytes();
         frames.push_back(std::move(f));
     }
-    frame pop() {
-        frame f = std::move(frames.front());
-        frames.pop_front();
+    frame pop(std::size_t at = 0) {
+        frame f = std::move(frames[at]);
+        frames.erase(frames.begin() + static_cast<std::ptrdiff_t>(at));
         bytes -= f.bytes();
         return f;
+    }
+    // The first frame is content that a lane brings, and the second does not wait for it (net/laned_link.hpp).
+    bool second_may_overtake() const {
+        if (frames.size() < 2 || !std::holds_alternative<mirror::content>(frames[0].what) || frames[1].end)
+            return false;
+        const auto* o = std::get_if<mirror::outcome>(&frames[1].what);
+        return !(o && o->canceled) && !std::holds_alternative<mirror::goodbye>(frames[1].what);
     }
     void clear() {
         frames.clear();

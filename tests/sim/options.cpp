@@ -75,6 +75,7 @@ options drawn(std::uint64_t seed) {
         o.late_connect = r.chance(3000) ? r.below(8000) : 0;
     }
     o.ends_with_takeover = r.chance(3000);
+    o.lanes = r.chance(5000);
     return o;
 }
 
@@ -123,7 +124,7 @@ bool read_file(const std::string& path, options& o, std::string& error) {
         FIELD(time_step_ms), FIELD(late_content), FIELD(events), FIELD(digests), FIELD(losses), FIELD(resets);
         FIELD(nondeterminism), FIELD(cut), FIELD(silent_cut), FIELD(stall), FIELD(duplicate);
         FIELD(restart_standby), FIELD(restart_primary), FIELD(standby_fault), FIELD(late_connect);
-        FIELD(ends_with_takeover), FIELD(kill_at);
+        FIELD(ends_with_takeover), FIELD(kill_at), FIELD(lanes);
 #undef FIELD
         if (!known) {
             error = path + ": no such option: " + name;

@@ -47,6 +47,7 @@ struct options {
     std::uint32_t time_step_ms = 2;
 
     // Of what the guest does
+    bool lanes = false; // what is behind content may come before it
     bool late_content = true, events = true, digests = true, losses = true, resets = true;
     bool nondeterminism = false;
 

@@ -93,7 +93,7 @@ struct simulator::impl {
             --d.stalled;
             return delivery::none;
         }
-        frame f = d.pop();
+        frame f = d.pop(o.lanes && d.second_may_overtake() && random.chance(3000) ? 1 : 0);
         if (w.faults && random.chance(o.duplicate) && !f.end) {
             ++w.st.duplicates;
             to->on_frame(f);

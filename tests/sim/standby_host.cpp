@@ -175,14 +175,13 @@ std::vector<mirror::open_request> standby_host::open_requests() {
         const mirror::entry_meta& m = a.entry.meta;
         if (m.sequence > w_.runs.committed())
             break;
-        if (m.kind == entry_kind::reset) {
+        if (m.kind == entry_kind::reset)
             requests.clear();
-        } else if (m.kind != entry_kind::submit) {
+        else if (m.kind != entry_kind::submit)
             requests.erase(m.file); // a file is opened and closed when nothing of it is open
-        } else if ((m.flags & ~std::uint32_t{mirror::entry_late_content}) == 0 && !a.canceled &&
-                   (m.sequence > last_commit_ || open_entries_.contains(m.sequence))) {
+        else if ((m.flags & ~std::uint32_t{mirror::entry_late_content}) == 0 && !a.canceled &&
+                 (m.sequence > last_commit_ || open_entries_.contains(m.sequence)))
             requests[m.file].push_back(m.sequence);
-        }
     }
     for (const auto& [file, sequences] : requests) {
         std::size_t first = w_.random.below(static_cast<std::uint32_t>(sequences.size() + 1));
@@ -304,6 +303,10 @@ void standby_host::send(frame f) {
 void standby_host::act(mirror::act_send& a) {
     if (auto* k = std::get_if<mirror::ack>(&a.what); k != nullptr && w_.o.broken == mutation::lies_in_acks)
         k->received += 1;
+    if (const auto* bye = std::get_if<mirror::goodbye>(&a.what);
+        bye && bye->reason == mirror::goodbye_reason::protocol_error && w_.o.broken == mutation::none &&
+        w_.o.duplicate == 0 && w_.o.switch_epochs == 0)
+        w_.fail("protocol: nobody here breaks it, and the standby says: " + bye->why);
     frame f;
     f.what = std::move(a.what);
     send(std::move(f));

@@ -107,6 +107,38 @@ TEST_F(replication_standby_fsm_test, late_content_is_waited_for_by_the_commit) {
     EXPECT_EQ(fsm->status(now).complete_epoch, 2u);
 }
 
+TEST_F(replication_standby_fsm_test, late_content_may_come_before_what_is_in_front_of_it) {
+    attach();
+    entry(submit(4, 1, 8, entry_late_content, 48), {{40, false}, {8, false}});
+    mark(2, 4);
+    for (const content& piece :
+         {content{4, 0, 24, 8}, {4, 1, 0, 8}, {4, 0, 8, 8}, {4, 0, 32, 8}, {4, 0, 16, 8}})
+        EXPECT_EQ(says(piece), "");
+    EXPECT_EQ(says(content{4, 0, 0, 8}), "run 4; send ack received=4 executed=3 committed=2 freed=0B/3");
+}
+
+TEST_F(replication_standby_fsm_test, early_content_comes_once) {
+    for (const content& again :
+         {content{4, 0, 24, 8}, {4, 0, 16, 9}, {4, 0, 31, 1}, {4, 0, 8, 32}, {4, 0, 40, 1}}) {
+        make();
+        attach();
+        entry(submit(4, 1, 8, entry_late_content, 40), {{40, false}});
+        EXPECT_EQ(says(content{4, 0, 24, 8}), "");
+        EXPECT_EQ(says(again), broken("content of entry 4 came out of order, twice or beyond its length"));
+    }
+}
+
+TEST_F(replication_standby_fsm_test, gaps_in_content_have_a_bound) {
+    config.hold_bytes = 8 * max_lane_pieces;
+    make();
+    attach();
+    entry(submit(4, 1, 8, entry_late_content, 4 * max_lane_pieces), {{4 * max_lane_pieces, false}});
+    for (std::uint64_t i = 0; i < max_lane_pieces; ++i)
+        ASSERT_EQ(says(content{4, 0, 2 * i + 1, 1}), "");
+    EXPECT_EQ(says(content{4, 0, 2 * max_lane_pieces + 1, 1}),
+              broken("content of entry 4 came out of order, twice or beyond its length"));
+}
+
 TEST_F(replication_standby_fsm_test, late_content_of_no_bytes_is_complete) {
     attach();
     entry(submit(4, 1, 8, entry_late_content, 0), {{0, false}});

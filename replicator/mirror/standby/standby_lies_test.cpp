@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
             "entry 8 is of file 9, which is not open"},
         lie{"content_twice", content{5, 0, 0, 8, 0},
             "content of entry 5 came out of order, twice or beyond its length"},
-        lie{"content_with_a_gap", content{5, 0, 9, 7, 0},
+        lie{"content_that_overlaps", content{5, 0, 7, 9, 0},
             "content of entry 5 came out of order, twice or beyond its length"},
         lie{"content_beyond_its_payload", content{5, 0, 8, 9, 0},
             "content of entry 5 came out of order, twice or beyond its length"},

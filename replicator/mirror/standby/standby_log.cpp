@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
+#include <utility>
+
+#include "mirror/log/limits.hpp"
 
 namespace kagemusha::mirror {
 
@@ -27,6 +31,7 @@ void standby_log::clear() {
     open_files_ = waiting_files_ = 0;
     late_.clear();
     late_payloads_ = held_payloads_ = 0;
+    early_ranges_ = 0;
     parts_.assign(1, {});
     reset_given_ = taken_over_ = stopped_ = false;
     held_bytes_ = held_entries_ = freed_bytes_ = freed_entries_ = 0;
@@ -155,9 +160,8 @@ std::string standby_log::on_content(const content& c) {
                ", which has no such one";
     }
     payload_state& p = late.payloads[c.payload];
-    if (c.offset != p.arrived || c.bytes == 0 || c.bytes > p.bytes - p.arrived)
+    if (!arrive(late, p, c))
         return "content of " + entry_text(c.sequence) + " came out of order, twice or beyond its length";
-    p.arrived += c.bytes;
     late.missing -= c.bytes;
     if (late.missing == 0) {
         forget_late(c.sequence);
@@ -165,6 +169,40 @@ std::string standby_log::on_content(const content& c) {
         offer(c.sequence);
     }
     return {};
+}
+
+// Mostly in order. But a piece that is small or compressed comes over the link's first connection, and what is
+// in front of it over a lane perhaps, later. There are as many gaps as such pieces at most.
+bool standby_log::arrive(late_state& late, payload_state& p, const content& c) {
+    if (c.bytes == 0 || c.offset < p.arrived || c.offset > p.bytes || c.bytes > p.bytes - c.offset)
+        return false;
+    std::uint64_t begin = c.offset, end = c.offset + c.bytes;
+    auto next = late.early.lower_bound({c.payload, begin});
+    if (next != late.early.begin()) {
+        const auto before = std::prev(next);
+        if (before->first.first == c.payload && before->second > begin)
+            return false;
+        if (before->first.first == c.payload && before->second == begin) {
+            begin = before->first.second;
+            late.early.erase(before);
+            --early_ranges_;
+        }
+    }
+    if (next != late.early.end() && next->first.first == c.payload) {
+        if (next->first.second < end)
+            return false;
+        if (next->first.second == end) {
+            end = next->second;
+            late.early.erase(next);
+            --early_ranges_;
+        }
+    }
+    if (begin == p.arrived) {
+        p.arrived = end;
+        return true;
+    }
+    late.early.emplace(std::pair(c.payload, begin), end);
+    return ++early_ranges_ <= max_lane_pieces;
 }
 
 std::string standby_log::on_outcome(const outcome& o) {
@@ -395,6 +433,7 @@ void standby_log::forget_late(log_sequence s) {
     const auto at = late_.find(s);
     if (at != late_.end()) {
         late_payloads_ -= at->second.payloads.size();
+        early_ranges_ -= at->second.early.size();
         late_.erase(at);
     }
 }

@@ -99,9 +99,13 @@ private:
         std::uint64_t bytes, arrived;
         bool writable;
     };
+    // What came of a payload before what is in front of it, which a lane of the link still brings: ranges that
+    // do not touch, (payload, begin) to end.
+    using early_ranges = std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t>;
     struct late_state {
         std::uint64_t missing = 0;
         std::vector<payload_state> payloads;
+        early_ranges early;
     };
     // Entries between resets; a reset is the end of its part.
     struct part {
@@ -120,6 +124,7 @@ private:
     void give(log_sequence s, held& h);
     void end(log_sequence s, held& h);
     void pop_ended();
+    bool arrive(late_state& late, payload_state& p, const content& c);
     void forget_late(log_sequence s);
     void offer(log_sequence s);
     log_sequence limit() const;
@@ -139,6 +144,7 @@ private:
     std::uint32_t waiting_files_ = 0; // with a head
     std::map<log_sequence, late_state> late_;
     std::uint64_t late_payloads_ = 0, held_payloads_ = 0;
+    std::size_t early_ranges_ = 0;
     std::deque<part> parts_;
     bool reset_given_ = false; // the one that ends the first part
     bool taken_over_ = false, stopped_ = false;
