@@ -407,6 +407,7 @@ static void virtio_vgpu_checkpoint(ReplicationState *rs, Error **errp)
     if (!s->standby) {
         error_free(s->checkpoint.not_closed);
         s->checkpoint.not_closed = NULL;
+        s->checkpoint.closed = false; /* a VM that stays stopped has several */
         s->checkpoint.closing =
             virtio_vgpu_call(s, virtio_vgpu_begin_close_epoch,
                              "the epoch can't be closed", errp) >= 0;

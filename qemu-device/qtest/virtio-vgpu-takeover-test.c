@@ -604,6 +604,58 @@ static void test_report_failures_while_stopped(void)
     end_dead(vm.standby);
 }
 
+static uint64_t checkpoint_epoch(QTestState *qts)
+{
+    g_autofree char *text = replication(qts, "checkpoint-epoch");
+
+    return g_ascii_strtoull(text, NULL, 10);
+}
+
+/*
+ * A VM that somebody stopped, as before a switchover, gets checkpoints, too,
+ * and hears of no change of its state between them: each closes an epoch of
+ * its own, and the standby has what the GPU did since the last one.
+ */
+static void test_stopped(void)
+{
+    Vm vm = vm_start();
+    Driver *d = vm.d;
+    uint64_t memory = guest_alloc(&d->alloc, 4096);
+    uint64_t epoch;
+    QTestState *dead;
+
+    driver_open(d, 1);
+    driver_make_objects(d, 1);
+    write_pattern(d, 1);
+    vm_protect(&vm);
+    vm_checkpoint(&vm);
+    qtest_qmp_assert_success(d->qts, "{ 'execute': 'stop' }");
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t committed = vm_checkpoints(vm.primary, "committed") + 1;
+
+        epoch = checkpoint_epoch(vm.primary);
+        /* Asks for one. */
+        migrate_set_parameter_int(vm.primary, "x-checkpoint-delay", 3600000);
+        while (vm_checkpoints(vm.primary, "committed") < committed) {
+            g_usleep(1000);
+        }
+        g_assert_cmpuint(checkpoint_epoch(vm.primary), >, epoch);
+    }
+    epoch = checkpoint_epoch(vm.primary);
+    while (checkpoint_epoch(vm.standby) < epoch) {
+        g_usleep(1000);
+    }
+    qtest_qmp_assert_success(d->qts, "{ 'execute': 'cont' }");
+    migrate_set_parameter_int(vm.primary, "x-checkpoint-delay", 50);
+    vm_checkpoint(&vm);
+
+    dead = vm_fail_over(&vm);
+    read_buffer(d, 1, memory);
+    assert_pattern(d, memory);
+    end_dead(dead);
+    driver_free(d);
+}
+
 int main(int argc, char **argv)
 {
     g_autoptr(GError) error = NULL;
@@ -622,6 +674,7 @@ int main(int argc, char **argv)
     qtest_add_func("virtio-vgpu-takeover/generation", test_generation);
     qtest_add_func("virtio-vgpu-takeover/report-failures-while-stopped",
                    test_report_failures_while_stopped);
+    qtest_add_func("virtio-vgpu-takeover/stopped", test_stopped);
     late_log_add();
     result = g_test_run();
 
