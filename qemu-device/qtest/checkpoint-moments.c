@@ -555,7 +555,7 @@ static void test_start_fails(void)
     pair_end(&pair);
 }
 
-/* "stop" while the VM stands still for a checkpoint */
+/* "stop" while the VM stands still for a checkpoint: it lasts, and is told. */
 static void test_stop_in_pause(void)
 {
     PairOptions options = {
@@ -577,6 +577,7 @@ static void test_stop_in_pause(void)
     g_assert_false(is_running(pair.primary));
     qtest_qmp_assert_success(pair.primary, "{ 'execute': 'stop' }");
     relay_go_on(pair.relay);
+    qtest_qmp_eventwait(pair.primary, "STOP");
     testdev_wait(pair.primary, "commit=1 ");
     g_assert_false(is_running(pair.primary));
     qtest_qmp_assert_success(pair.primary, "{ 'execute': 'cont' }");

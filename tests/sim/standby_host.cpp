@@ -305,7 +305,7 @@ void standby_host::act(mirror::act_send& a) {
         k->received += 1;
     if (const auto* bye = std::get_if<mirror::goodbye>(&a.what);
         bye && bye->reason == mirror::goodbye_reason::protocol_error && w_.o.broken == mutation::none &&
-        w_.o.duplicate == 0 && w_.o.switch_epochs == 0)
+        w_.o.duplicate == 0)
         w_.fail("protocol: nobody here breaks it, and the standby says: " + bye->why);
     frame f;
     f.what = std::move(a.what);

@@ -105,6 +105,25 @@ TEST_F(primary_checkpoint_test, the_marker_is_sent_behind_its_last_entry) {
     EXPECT_EQ(acks(3, 3, 1, 600, 3), "drop_log 3; send_entries 4..4; send marker epoch=2 up to 4 checkpoint");
 }
 
+TEST_F(replication_primary_fsm_test, an_epoch_that_was_not_told_is_none_when_time_closes_them_again) {
+    attach(standby_hello(1000, 100));
+    fsm->on_synced(2);
+    settle(0);
+    EXPECT_EQ(fsm->status(now).state, primary_state::protecting);
+    fsm->use_checkpoints(true, now);
+    EXPECT_EQ(fsm->status(now).epoch, 2u);
+    write(600);
+    fsm->close_epoch(now);
+    write(600);
+    EXPECT_EQ(fsm->close_epoch(now), 4u) << "its last entry has to wait";
+    actions();
+    fsm->use_checkpoints(false, now);
+    EXPECT_EQ(actions(), "send marker epoch=5 up to 3");
+    EXPECT_EQ(acks(3, 3, 5, 600, 3),
+              "drop_log 3; congestion off; send_entries 4..4; send marker epoch=6 up to 4")
+        << "and not epoch 4 behind 5";
+}
+
 // ---- what follows entries
 
 TEST_F(replication_primary_fsm_test, an_outcome_follows_its_entry) {

@@ -338,9 +338,17 @@ void primary_log::use_checkpoints(bool on) {
     if (on && run_.sent > run_.marked)
         close_at(run_.sent, run_.sent_hold);
     checkpoints_ = on;
-    if (!on && run_.sent != 0) {
+    if (!on) {
+        // Epochs of checkpoints that the standby has not heard of: told later, they would come behind those that
+        // time closes from now on.
+        run_.unsent_marks.clear();
+        if (run_.marked > run_.sent) {
+            run_.marked = run_.sent;
+            run_.marked_hold = run_.sent_hold;
+        }
         // Even if it is empty: nothing waits for the guest's answers any more.
-        close_at(run_.sent, run_.sent_hold);
+        if (run_.sent != 0)
+            close_at(run_.sent, run_.sent_hold);
     }
     checkpoints_from_ = run_.marked + 1;
     run_.epoch_ends = never;
