@@ -21,8 +21,8 @@ mac = "{mac}"
 [protection]
 standby = "unix:{directory}/{near}"
 epoch-ms = 50
-heartbeat-ms = 300
-heartbeat-budget-ms = 3000
+heartbeat-ms = {heartbeat}
+heartbeat-budget-ms = {budget}
 qemu-budget-ms = 8000
 [supervision]
 checkpoint-ms = 6000

@@ -41,6 +41,8 @@ def words(options, script, pair, directory, seconds):
             found += [f"--{name}", ",".join(getattr(options, name))]
     if options.arbiter:
         found += ["--arbiter", options.arbiter]
+    if options.budget_ms:
+        found += ["--budget-ms", str(options.budget_ms), "--busy", str(options.busy)]
     return found
 
 
