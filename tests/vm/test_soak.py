@@ -7,7 +7,7 @@ that it has told the peer stays true (soak/README.md).
 
     tests/vm/test_soak.py [--faults 4] [--minutes M] [--faults-per-vm 25] [--failures 1] [--seed N] [--only KIND,…]
                           [--programs NAME,…] [--arbiter lock|etcd|fence] [--results FILE [--resume]] [--chain N]
-    tests/vm/test_soak.py --budget-ms 30 [--busy N] …
+    tests/vm/test_soak.py --budget-ms 30 [--gpu-budget-ms MS] [--busy N] …
     tests/vm/test_soak.py --summary FILE…
     tests/vm/test_soak.py --pairs N --directory DIRECTORY [--seconds 3600] [--faults-per-vm 25] [--seed N] [--only KIND,…] …
 
@@ -35,7 +35,8 @@ def main():
     options = run.parse(__doc__, WEIGHTS, faults=4, faults_per_vm=25)
     if not options.budget_ms:
         return not run.run(options, Chain)[1]
-    results, right = run.run(options, partial(Suspicious, budget_ms=options.budget_ms, busy=options.busy))
+    results, right = run.run(options, partial(Suspicious, budget_ms=options.budget_ms,
+                                             gpu_budget_ms=options.gpu_budget_ms, busy=options.busy))
     print(suspicion.text(results), flush=True)
     return not right
 

@@ -50,6 +50,7 @@ class Chain(Courses):
     `disk` (whether there is a writable one): instead of those that would be drawn."""
 
     heartbeat_ms, budget_ms, lease_ms = 300, 3000, 3000
+    qemu_budget_ms, checkpoint_ms, main_loop_ms = 8000, 6000, 8000
     leak_looks = 10
 
     def __init__(self, seed, number, only=None, programs=None, arbiter=None, disk=None):
@@ -136,7 +137,8 @@ class Chain(Courses):
             gpu=GPU.format(gpu=f'gpu = "{gpu}"' if gpu else "", keys=self.gpu_keys, properties=self.gpu_properties)
             if self.programs else "",
             disk='[[disk]]\npath = "none.img"\nwritable = true' if self.disk else "",
-            directory=self.directory, near=near, arbiter=arbiter, heartbeat=self.heartbeat_ms, budget=self.budget_ms), encoding="utf-8")
+            directory=self.directory, near=near, arbiter=arbiter, heartbeat=self.heartbeat_ms, budget=self.budget_ms,
+            qemu_budget=self.qemu_budget_ms, checkpoint=self.checkpoint_ms, main_loop=self.main_loop_ms), encoding="utf-8")
         more = ["--listen", f"unix:{self.directory}/far{self.started}"] if command == "standby" else []
         if command == "run" and (self.anew or (self.arbiter == "fence" and not was)):
             more.append("--force-new")

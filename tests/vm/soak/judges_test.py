@@ -268,9 +268,10 @@ class PairsTest(unittest.TestCase):
         def parse(*words):
             with unittest.mock.patch.object(sys, "argv", ["test_soak.py", *words]):
                 return run.parse("", kinds.WEIGHTS, faults=4, faults_per_vm=25)
-        many = parse("--pairs", "3", "--directory", "out", "--budget-ms", "30", "--busy", "8", "--only", "rest,freeze")
+        many = parse("--pairs", "3", "--directory", "out", "--budget-ms", "30", "--busy", "8", "--only", "rest,freeze",
+                     "--gpu-budget-ms", "500")
         one = parse(*pairs.words(many, "test_soak.py", 2, Path("/nowhere"), 500)[4:])
-        self.assertEqual((one.budget_ms, one.busy, one.only), (30, 8, ["rest", "freeze"]))
+        self.assertEqual((one.budget_ms, one.gpu_budget_ms, one.busy, one.only), (30, 500, 8, ["rest", "freeze"]))
         for wrong in (("--budget-ms", "30", "--only", "cut"), ("--budget-ms", "30", "--arbiter", "etcd"), ("--busy", "3")):
             with self.assertRaises(SystemExit), unittest.mock.patch("sys.stderr"):
                 parse(*wrong)

@@ -43,6 +43,8 @@ def words(options, script, pair, directory, seconds):
         found += ["--arbiter", options.arbiter]
     if options.budget_ms:
         found += ["--budget-ms", str(options.budget_ms), "--busy", str(options.busy)]
+    if options.gpu_budget_ms:
+        found += ["--gpu-budget-ms", str(options.gpu_budget_ms)]
     return found
 
 

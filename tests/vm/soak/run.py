@@ -39,6 +39,7 @@ def parse(doc, kinds, faults, faults_per_vm):
     parser.add_argument("--programs", type=lambda text: [name for name in text.split(",") if name])
     parser.add_argument("--arbiter", choices=ARBITERS)
     parser.add_argument("--budget-ms", type=int, metavar="MS", help="of heartbeats: who goes on is found out, and not expected")
+    parser.add_argument("--gpu-budget-ms", type=int, metavar="MS", help="of the GPU's heartbeats, instead of --budget-ms")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="of --budget-ms: so many processes compute beside the VM")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--resume", action="store_true")
@@ -56,8 +57,8 @@ def parse(doc, kinds, faults, faults_per_vm):
         kinds = suspicion.WEIGHTS
         if options.budget_ms < 20 or options.arbiter not in (None, "lock"):
             parser.error("--budget-ms: at least 20, and with the arbiter lock, whose lease is as long")
-    elif options.busy:
-        parser.error("--busy needs --budget-ms")
+    elif options.busy or options.gpu_budget_ms:
+        parser.error("--busy and --gpu-budget-ms need --budget-ms")
     for kind in options.only or ():
         if kind not in kinds:
             parser.error(f"no such fault: {kind}; there are {', '.join(kinds)}")
@@ -114,6 +115,8 @@ def again(options, number, turn):
     given = [(name, getattr(options, name)) for name in ("only", "programs", "arbiter") if getattr(options, name) is not None]
     if options.budget_ms:
         given += [("budget-ms", str(options.budget_ms)), ("busy", str(options.busy))]
+    if options.gpu_budget_ms:
+        given.append(("gpu-budget-ms", str(options.gpu_budget_ms)))
     return " ".join([sys.argv[0], "--seed", str(options.seed), "--chain", str(number), "--faults", str(turn),
                      "--faults-per-vm", str(turn),
                      *(f"--{name} {value if isinstance(value, str) else ','.join(value)}" for name, value in given)])

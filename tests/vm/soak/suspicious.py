@@ -27,15 +27,20 @@ COMPUTES = (sys.executable, "-c", "while True: pass")
 
 
 class Suspicious(Chain):
-    """Chain has the arguments. `budget_ms`: of heartbeats, and the arbiter's lease; `busy`: so many processes compute beside the
-    VM, from when it is protected first until its programs are to end. They have the same priority as everybody else."""
+    """Chain has the arguments. `budget_ms`: of heartbeats, and the arbiter's lease; `gpu_budget_ms`: of the GPU's heartbeats,
+    if it is another one; `busy`: so many processes compute beside the VM, from when it is protected first until its programs are
+    to end. They have the same priority as everybody else."""
 
+    # What watches QEMU is not what is tested here, and QEMU waits long for a processor.
+    qemu_budget_ms = checkpoint_ms = main_loop_ms = 60000
     leak_looks = 100  # of many QEMUs that come and go the last may still give its memory back
 
-    def __init__(self, seed, number, only=None, programs=None, arbiter=None, budget_ms=30, busy=0):
+    def __init__(self, seed, number, only=None, programs=None, arbiter=None, budget_ms=30, gpu_budget_ms=None, busy=0):
         super().__init__(seed, number, None, programs, arbiter or "lock")
         self.kinds = {kind: weight for kind, weight in WEIGHTS.items() if not only or kind in only}
         self.heartbeat_ms, self.budget_ms, self.lease_ms = max(1, budget_ms // 3), budget_ms, budget_ms
+        if gpu_budget_ms:
+            self.gpu_properties = f'heartbeat-ms = "{max(1, gpu_budget_ms // 10)}"\nheartbeat-budget-ms = "{gpu_budget_ms}"'
         self.busy, self.computing = busy, []
         self.taken_over = []  # losses of this turn of which the standby took over
         self.changes = []  # their hosts: who had the VM, and who has it then
