@@ -49,6 +49,10 @@ class Chain(Courses):
     """Use as a context manager. `number` of `seed` decides everything; `only`: the faults to draw from; `programs`, `arbiter`,
     `disk` (whether there is a writable one): instead of those that would be drawn."""
 
+    heartbeat_ms, budget_ms, lease_ms = 300, 3000, 3000
+    qemu_budget_ms, checkpoint_ms, main_loop_ms = 8000, 6000, 8000
+    leak_looks = 10
+
     def __init__(self, seed, number, only=None, programs=None, arbiter=None, disk=None):
         self.random = random.Random(f"{seed}:{number}")
         drawn = self.random.choice(PROGRAMS)
@@ -105,7 +109,7 @@ class Chain(Courses):
         self.started += 1
         name = f"host{self.started}"
         machine = was.machine if was else self.machine(f"machine{self.started}", command)
-        arbiter = 'kind = "lock"\npath = "lease"\nlease-ms = 3000'
+        arbiter = f'kind = "lock"\npath = "lease"\nlease-ms = {self.lease_ms}'
         if self.etcd:
             self.relays[name] = [Relay(0, one.address[1]) for one in self.etcd]
             endpoints = [f"http://127.0.0.1:{relay.port}" for relay in self.relays[name]]
@@ -133,7 +137,8 @@ class Chain(Courses):
             gpu=GPU.format(gpu=f'gpu = "{gpu}"' if gpu else "", keys=self.gpu_keys, properties=self.gpu_properties)
             if self.programs else "",
             disk='[[disk]]\npath = "none.img"\nwritable = true' if self.disk else "",
-            directory=self.directory, near=near, arbiter=arbiter), encoding="utf-8")
+            directory=self.directory, near=near, arbiter=arbiter, heartbeat=self.heartbeat_ms, budget=self.budget_ms,
+            qemu_budget=self.qemu_budget_ms, checkpoint=self.checkpoint_ms, main_loop=self.main_loop_ms), encoding="utf-8")
         more = ["--listen", f"unix:{self.directory}/far{self.started}"] if command == "standby" else []
         if command == "run" and (self.anew or (self.arbiter == "fence" and not was)):
             more.append("--force-new")
@@ -273,7 +278,7 @@ class Chain(Courses):
         # QEMU has fewer files while a checkpoint stops the VM, and more at times. What is left over is always there.
         # A supervisor keeps its connections to those servers of etcd that it had to ask because the first one was slow.
         allowed = (*ALLOWED, ("kagemusha socket:", max(0, len(self.etcd) - 1)))
-        for _ in range(10):
+        for _ in range(self.leak_looks):
             found = leaks.more(self.baseline[origin], look(), allowed)
             if not found:
                 return
@@ -288,9 +293,10 @@ class Chain(Courses):
         text = console(self.primary)
         assert "KAGEMUSHA-EXIT 0" in text and text.count("rounds are right") == len(self.programs), text[-2000:]
         assert self.primary.process.wait(120) == 0, self.primary.said()
-        self.standby.wait_state("listening")
-        self.standby.tell("stop")
-        assert self.standby.process.wait(120) == 0, self.standby.said()
+        if self.standby:
+            self.standby.wait_state("listening")
+            self.standby.tell("stop")
+            assert self.standby.process.wait(120) == 0, self.standby.said()
         self.peer.check()
         assert self.peer.whole(rounds)
         if self.disk:

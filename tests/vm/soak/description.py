@@ -21,12 +21,12 @@ mac = "{mac}"
 [protection]
 standby = "unix:{directory}/{near}"
 epoch-ms = 50
-heartbeat-ms = 300
-heartbeat-budget-ms = 3000
-qemu-budget-ms = 8000
+heartbeat-ms = {heartbeat}
+heartbeat-budget-ms = {budget}
+qemu-budget-ms = {qemu_budget}
 [supervision]
-checkpoint-ms = 6000
-main-loop-ms = 8000
+checkpoint-ms = {checkpoint}
+main-loop-ms = {main_loop}
 gpu-takeover-ms = 0
 [arbiter]
 {arbiter}

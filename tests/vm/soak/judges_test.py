@@ -264,6 +264,23 @@ class PairsTest(unittest.TestCase):
         self.assertLess(one.end_after, 500)
         self.assertEqual(one.faults, run.NO_END)
 
+    def test_so_do_those_of_a_short_budget(self):
+        def parse(*words):
+            with unittest.mock.patch.object(sys, "argv", ["test_soak.py", *words]):
+                return run.parse("", kinds.WEIGHTS, faults=4, faults_per_vm=25)
+        many = parse("--pairs", "3", "--directory", "out", "--budget-ms", "30", "--busy", "8", "--only", "rest,freeze",
+                     "--gpu-budget-ms", "500")
+        one = parse(*pairs.words(many, "test_soak.py", 2, Path("/nowhere"), 500)[4:])
+        self.assertEqual((one.budget_ms, one.gpu_budget_ms, one.busy, one.only), (30, 500, 8, ["rest", "freeze"]))
+        for wrong in (("--budget-ms", "30", "--only", "cut"), ("--budget-ms", "30", "--arbiter", "etcd"), ("--busy", "3")):
+            with self.assertRaises(SystemExit), unittest.mock.patch("sys.stderr"):
+                parse(*wrong)
+
+    def test_how_a_failure_of_a_short_budget_is_had_again(self):
+        with unittest.mock.patch.object(sys, "argv", ["test_soak.py", "--budget-ms", "30", "--busy", "8", "--seed", "5"]):
+            options = run.parse("", kinds.WEIGHTS, faults=4, faults_per_vm=25)
+            self.assertTrue(run.again(options, 2, 3).endswith("--budget-ms 30 --busy 8"))
+
     def test_what_tells_of_a_failure_is_kept_and_images_are_not(self):
         with tempfile.TemporaryDirectory() as directory:
             vm = Path(directory, "3", "vm")

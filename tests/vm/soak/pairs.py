@@ -41,6 +41,10 @@ def words(options, script, pair, directory, seconds):
             found += [f"--{name}", ",".join(getattr(options, name))]
     if options.arbiter:
         found += ["--arbiter", options.arbiter]
+    if options.budget_ms:
+        found += ["--budget-ms", str(options.budget_ms), "--busy", str(options.busy)]
+    if options.gpu_budget_ms:
+        found += ["--gpu-budget-ms", str(options.gpu_budget_ms)]
     return found
 
 

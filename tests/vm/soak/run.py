@@ -19,7 +19,7 @@ import time
 import traceback
 from pathlib import Path
 
-from soak import pairs, summary
+from soak import pairs, summary, suspicion
 from soak.chain import ARBITERS
 from soak.courses import Unprotected
 
@@ -38,6 +38,9 @@ def parse(doc, kinds, faults, faults_per_vm):
     parser.add_argument("--only", type=lambda text: text.split(","), help=f"of {', '.join(kinds)}")
     parser.add_argument("--programs", type=lambda text: [name for name in text.split(",") if name])
     parser.add_argument("--arbiter", choices=ARBITERS)
+    parser.add_argument("--budget-ms", type=int, metavar="MS", help="of heartbeats: who goes on is found out, and not expected")
+    parser.add_argument("--gpu-budget-ms", type=int, metavar="MS", help="of the GPU's heartbeats, instead of --budget-ms")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="of --budget-ms: so many processes compute beside the VM")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--chain", type=int)
@@ -50,6 +53,12 @@ def parse(doc, kinds, faults, faults_per_vm):
     # Of many at once none ends for another one's failure.
     options.faults = options.faults or (NO_END if options.pairs else faults)
     options.failures = options.failures or (NO_END if options.pairs else 1)
+    if options.budget_ms:
+        kinds = suspicion.WEIGHTS
+        if options.budget_ms < 20 or options.arbiter not in (None, "lock"):
+            parser.error("--budget-ms: at least 20, and with the arbiter lock, whose lease is as long")
+    elif options.busy or options.gpu_budget_ms:
+        parser.error("--busy and --gpu-budget-ms need --budget-ms")
     for kind in options.only or ():
         if kind not in kinds:
             parser.error(f"no such fault: {kind}; there are {', '.join(kinds)}")
@@ -104,6 +113,10 @@ def enter_namespaces():
 def again(options, number, turn):
     """The command line that draws the same."""
     given = [(name, getattr(options, name)) for name in ("only", "programs", "arbiter") if getattr(options, name) is not None]
+    if options.budget_ms:
+        given += [("budget-ms", str(options.budget_ms)), ("busy", str(options.busy))]
+    if options.gpu_budget_ms:
+        given.append(("gpu-budget-ms", str(options.gpu_budget_ms)))
     return " ".join([sys.argv[0], "--seed", str(options.seed), "--chain", str(number), "--faults", str(turn),
                      "--faults-per-vm", str(turn),
                      *(f"--{name} {value if isinstance(value, str) else ','.join(value)}" for name, value in given)])
@@ -126,7 +139,9 @@ def live(options, number, results, until, make):
                 found = chain.lose()
                 results.add("fault", chain=number, **found)
                 took = f"the guest runs after {found['takeover_ms']:.0f} ms" if "takeover_ms" in found else "nobody took over"
-                print(f"ok     {results.faults():4} {found['fault']:18} {took}, {found.get('made_twice', 0)} rounds made twice "
+                course = suspicion.brief(found["losses"]) if "losses" in found else \
+                    f"{took}, {found.get('made_twice', 0)} rounds made twice"
+                print(f"ok     {results.faults():4} {found['fault']:18} {course} "
                       f"({time.monotonic() - started:.1f} s)", flush=True)
             results.add("end", chain=number, faults=chain.turn, **chain.finish())
         if not os.environ.get("KAGE_KEEP_LOGS"):
