@@ -560,36 +560,6 @@ void virtio_vgpu_epoch_wanted(void *opaque)
 
 /* ---- life (main) -------------------------------------------------------- */
 
-/* A migration that must fail does so before it costs anything. */
-static int virtio_vgpu_migration_event(NotifierWithReturn *notifier,
-                                       MigrationEvent *event, Error **errp)
-{
-    VirtIOVGPU *s = container_of(notifier, VirtIOVGPU, migration_notifier);
-    kagemusha_replication_status status = { .struct_bytes = sizeof(status) };
-    const char *why = "replicate-to is empty";
-
-    if (event->type != MIG_EVENT_PRECOPY_SETUP) {
-        return 0;
-    }
-    kagemusha_device_get_replication_status(s->device, &status);
-    if (*status.degraded) {
-        why = status.degraded;
-    }
-    if (s->standby) {
-        error_setg(errp, "virtio-vgpu %s: a standby can't be migrated",
-                   s->name);
-    } else if (!migrate_colo()) {
-        error_setg(errp, "virtio-vgpu %s: the state of a GPU can't be migrated,"
-                   " except to a standby (capability x-colo)", s->name);
-    } else if (status.state != KAGEMUSHA_REPLICATION_PROTECTING) {
-        error_setg(errp, "virtio-vgpu %s: no standby has a complete copy of the"
-                   " GPU's state yet: %s", s->name, why);
-    } else {
-        return 0;
-    }
-    return -EINVAL;
-}
-
 /* Before virtio_init(), see virtio_vgpu_vm_change(). */
 void virtio_vgpu_checkpoint_init(VirtIOVGPU *s)
 {
@@ -598,8 +568,7 @@ void virtio_vgpu_checkpoint_init(VirtIOVGPU *s)
                                                         virtio_vgpu_vm_change,
                                                         s);
         s->replication_hooks = replication_new(s, &virtio_vgpu_checkpoint_ops);
-        migration_add_notifier(&s->migration_notifier,
-                               virtio_vgpu_migration_event);
+        virtio_vgpu_watch_migrations(s);
     }
 }
 

@@ -15,16 +15,58 @@
  *   failure             with hold-failures=on: the GPU failed, and the guest is
  *                       not told while a standby can go on without it
  *   report-failures     write: tell it, and go on
+ *
+ * It also refuses migrations of the VM that are no checkpoints for a standby.
  */
 #include "qemu/osdep.h"
 
 #include "block/aio-wait.h"
+#include "migration/misc.h"
+#include "migration/options.h"
 #include "qapi/error.h"
 #include "qapi/visitor.h"
 #include "qemu/uuid.h"
 #include "system/system.h"
 #include "virtio-vgpu.h"
 #include "trace.h"
+
+/* ---- migrations (main) -------------------------------------------------- */
+
+/* A migration that must fail does so before it costs anything. */
+static int virtio_vgpu_migration_event(NotifierWithReturn *notifier,
+                                       MigrationEvent *event, Error **errp)
+{
+    VirtIOVGPU *s = container_of(notifier, VirtIOVGPU, migration_notifier);
+    kagemusha_replication_status status = { .struct_bytes = sizeof(status) };
+    const char *why = "replicate-to is empty";
+
+    if (event->type != MIG_EVENT_PRECOPY_SETUP) {
+        return 0;
+    }
+    kagemusha_device_get_replication_status(s->device, &status);
+    if (*status.degraded) {
+        why = status.degraded;
+    }
+    if (s->standby) {
+        error_setg(errp, "virtio-vgpu %s: a standby can't be migrated",
+                   s->name);
+    } else if (!migrate_colo()) {
+        error_setg(errp, "virtio-vgpu %s: the state of a GPU can't be migrated,"
+                   " except to a standby (capability x-colo)", s->name);
+    } else if (status.state != KAGEMUSHA_REPLICATION_PROTECTING) {
+        error_setg(errp, "virtio-vgpu %s: no standby has a complete copy of the"
+                   " GPU's state yet: %s", s->name, why);
+    } else {
+        return 0;
+    }
+    return -EINVAL;
+}
+
+void virtio_vgpu_watch_migrations(VirtIOVGPU *s)
+{
+    migration_add_notifier(&s->migration_notifier,
+                           virtio_vgpu_migration_event);
+}
 
 /* ---- configuration (main, at realize) ---------------------------------- */
 

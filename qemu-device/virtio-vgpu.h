@@ -285,6 +285,7 @@ void virtio_vgpu_end_waits(VirtIOVGPU *s);
 void virtio_vgpu_epoch_wanted(void *opaque);
 
 /* virtio-vgpu-replication.c */
+void virtio_vgpu_watch_migrations(VirtIOVGPU *s);
 void virtio_vgpu_configure_replication(VirtIOVGPU *s);
 void virtio_vgpu_start_standby(VirtIOVGPU *s);
 void virtio_vgpu_stop_standby(VirtIOVGPU *s);

@@ -378,7 +378,8 @@ KAGEMUSHA_EXPORT int kagemusha_device_request_digest(kagemusha_device* device, i
 KAGEMUSHA_EXPORT int kagemusha_device_use_checkpoints(kagemusha_device* device, int on, char* error,
                                                       size_t error_bytes);
 /* Each begun one is for the next close_epoch(); who gives the checkpoint up before that begins again next time. */
-KAGEMUSHA_EXPORT int kagemusha_device_begin_close_epoch(kagemusha_device* device, char* error, size_t error_bytes);
+KAGEMUSHA_EXPORT int kagemusha_device_begin_close_epoch(kagemusha_device* device, char* error,
+                                                        size_t error_bytes);
 /* 0: the standby holds everything. Else the checkpoint must be given up, and the VM goes on: -ETIMEDOUT after
  * wait_ms, -ENOTCONN: there is no complete copy, -EPROTO: checkpoints are not in use. */
 KAGEMUSHA_EXPORT int kagemusha_device_close_epoch(kagemusha_device* device, uint32_t wait_ms, char* error,
