@@ -39,7 +39,7 @@ def parse(doc, kinds, faults, faults_per_vm):
     parser.add_argument("--programs", type=lambda text: [name for name in text.split(",") if name])
     parser.add_argument("--arbiter", choices=ARBITERS)
     parser.add_argument("--budget-ms", type=int, metavar="MS", help="of heartbeats: who goes on is found out, and not expected")
-    parser.add_argument("--gpu-budget-ms", type=int, metavar="MS", help="of the GPU's heartbeats, instead of --budget-ms")
+    parser.add_argument("--gpu-budget-ms", type=int, metavar="MS", help="of the GPU's heartbeats (at least 500 without it)")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="of --budget-ms: so many processes compute beside the VM")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--resume", action="store_true")
