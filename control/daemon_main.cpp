@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// kagemusha-daemon: what the tool, `kagemusha`, leaves to it (daemon/client/words.hpp). It gets the tool's words as they are;
-// nobody calls it by its name.
+// kagemusha-daemon: what the tool, `kagemusha`, leaves to it (daemon/client/words.hpp). It gets the tool's words
+// as they are; nobody calls it by its name.
 #include "control/base/process.hpp"
 #include "control/confine/guard.hpp"
 #include "control/daemon/client/cluster_commands.hpp"
@@ -17,8 +17,7 @@
 int main(int argc, char** argv) {
     using namespace kagemusha::control;
 
-    if (argc > 5 && std::strcmp(argv[1], guard_word) == 0)
-        guard_main(argv + 2); // our own program goes between the daemon and what it starts
+    guard_if_asked(argc, argv);
     if (argc == 4 && std::strcmp(argv[1], lan::lan_word) == 0)
         lan::lan_main(argv[2], argv[3]);
     if (argc == 2 && std::strcmp(argv[1], login::pam_word) == 0)

@@ -33,7 +33,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <unistd.h>
@@ -286,16 +285,11 @@ int run_import(const std::string& path, const std::vector<std::string>& without)
 
 // This process becomes the program that has the command. Returns only if it cannot.
 int leave_to_daemon(char** argv) {
-    std::error_code error;
-    auto program = (std::filesystem::path(own_program()).parent_path() / daemon::program_name).string();
-    if (!std::filesystem::exists(program, error))
-        program = find_built(daemon::program_name);
-    if (program.empty()) {
-        fmt::print(stderr, "kage: {}\n", not_there(daemon::program_name));
-        return 125;
-    }
+    const auto program = program_beside(daemon::program_name);
     ::execv(program.c_str(), argv);
-    fmt::print(stderr, "kage: cannot run {}: {}\n", program, std::strerror(errno));
+    fmt::print(stderr, "kage: {}\n",
+               errno == ENOENT ? not_there(daemon::program_name)
+                               : fmt::format("cannot run {}: {}", program, std::strerror(errno)));
     return 125;
 }
 
@@ -309,8 +303,7 @@ int run_shell(guest_run_options& options) {
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc > 5 && std::strcmp(argv[1], guard_word) == 0)
-        guard_main(argv + 2);
+    guard_if_asked(argc, argv);
     if (argc == 3 && std::strcmp(argv[1], relay_word) == 0)
         relay_main(argv[2]);
     if (argc > 1 && daemon::is_left_to_daemon(argv[1]))

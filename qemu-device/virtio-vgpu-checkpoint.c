@@ -221,8 +221,8 @@ static int virtio_vgpu_pre_save(void *opaque)
     if (!virtio_vgpu_can_save(s)) {
         return -EINVAL;
     }
-    if (checkpoint->closing && !checkpoint->closed) {
-        checkpoint->closed = true;
+    if (checkpoint->closing) {
+        checkpoint->closing = false;
         virtio_vgpu_call(s, virtio_vgpu_close_epoch,
                          "the epoch can't be closed", &checkpoint->not_closed);
         trace_virtio_vgpu_close_epoch(s, !checkpoint->not_closed);
@@ -405,9 +405,7 @@ static void virtio_vgpu_checkpoint(ReplicationState *rs, Error **errp)
     VirtIOVGPU *s = rs->opaque;
 
     if (!s->standby) {
-        error_free(s->checkpoint.not_closed);
-        s->checkpoint.not_closed = NULL;
-        s->checkpoint.closed = false; /* a VM that stays stopped has several */
+        g_clear_pointer(&s->checkpoint.not_closed, error_free);
         s->checkpoint.closing =
             virtio_vgpu_call(s, virtio_vgpu_begin_close_epoch,
                              "the epoch can't be closed", errp) >= 0;
@@ -540,7 +538,7 @@ static void virtio_vgpu_vm_change(void *opaque, bool running, RunState state)
 {
     VirtIOVGPU *s = opaque;
 
-    s->checkpoint.closing = s->checkpoint.closed = false;
+    s->checkpoint.closing = false;
     if (running && s->take_over_due) {
         s->take_over_due = false;
         virtio_vgpu_take_over(s);
@@ -581,7 +579,6 @@ void virtio_vgpu_checkpoint_cleanup(VirtIOVGPU *s)
         qemu_del_vm_change_state_handler(s->vm_change);
         s->vm_change = NULL;
     }
-    error_free(s->checkpoint.not_closed);
-    s->checkpoint.not_closed = NULL;
+    g_clear_pointer(&s->checkpoint.not_closed, error_free);
     virtio_vgpu_forget_checkpoint(s);
 }

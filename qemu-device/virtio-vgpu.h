@@ -102,8 +102,7 @@ typedef struct VirtIOVGPUCheckpoint {
     /* not saved */
     bool loaded;       /* standby: since the VM was reset */
     bool fits;         /* standby: and was committed to the library */
-    bool closing;      /* primary: this epoch, since the VM stopped */
-    bool closed;       /* primary: or why not is in not_closed */
+    bool closing;      /* primary: from checkpoint() to pre_save() */
     Error *not_closed; /* primary: until somebody waits for the epoch */
     uint64_t committed; /* checkpoints, ever */
 } VirtIOVGPUCheckpoint;

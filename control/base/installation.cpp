@@ -20,7 +20,6 @@ namespace {
 constexpr char private_folder[] = "lib/kagemusha"; // CMakeLists.txt: KAGEMUSHA_INSTALL_PRIVATEDIR
 constexpr char guest_folder[] = "lib/kagemusha/guest";
 constexpr char data_folder[] = "share/kagemusha";
-constexpr char tool_name[] = "kagemusha";
 constexpr char module_name[] = "kagemusha_vgpu.ko";
 
 bool part_is_there(const std::string& path) {
@@ -138,12 +137,14 @@ std::string own_program() {
     return program_of(fs::read_symlink("/proc/self/exe", error).string());
 }
 
+std::string program_beside(const std::string& name) {
+    const auto own = own_program();
+    const auto place = installation::at(prefix_of(own));
+    return place ? place->find(name) : (fs::path(own).parent_path() / name).string();
+}
+
 std::string tool_program() {
-    const fs::path own = own_program();
-    if (own.filename() == tool_name)
-        return own.string();
-    const auto place = own_installation();
-    return place ? place->find(tool_name) : (own.parent_path() / tool_name).string();
+    return program_beside("kagemusha");
 }
 
 std::string tool_word() {

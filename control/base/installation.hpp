@@ -2,8 +2,8 @@
 //
 // An installation: a prefix with everything that a VM needs, as `cmake --install` and scripts/install-parts
 // fill it and Debian's packages hold it. A program of ours is in one when it is PREFIX/bin/kagemusha or in
-// PREFIX/libexec/kagemusha, and our scripts are below PREFIX; else it is in a build directory of a source tree. Nothing of an installation
-// is built when it is missing: the sentence says what to install.
+// PREFIX/libexec/kagemusha, and our scripts are below PREFIX; else it is in a build directory of a source
+// tree. Nothing of an installation is built when it is missing: the sentence says what to install.
 #pragma once
 
 #include "control/base/assets.hpp"
@@ -47,7 +47,11 @@ std::string own_program();
 // Of what /proc/PID/exe leads to.
 std::string program_of(std::string link);
 
-// The file of the program that people call, `kagemusha`: in this installation or build.
+// Another program of ours with this name: in the installation that this process's program is in by its place, else
+// in the same folder of a build. It may be missing.
+std::string program_beside(const std::string& name);
+
+// The one that people call, `kagemusha`.
 std::string tool_program();
 
 // What a person types for this tool: "kagemusha", in a source tree "./kage".

@@ -45,9 +45,7 @@ void start_launcher(const char* worker) {
     ::setenv("KAGEMUSHA_LAUNCHER", std::to_string(ends[0]).c_str(), 1);
 }
 
-} // namespace
-
-void guard_main(char** arguments) {
+[[noreturn]] void guard_main(char** arguments) {
     const auto end_with_guard = [guard = std::string_view(arguments[0])] {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (std::to_string(::getppid()) != guard)
@@ -71,6 +69,13 @@ void guard_main(char** arguments) {
     ::execvp(arguments[3], arguments + 3);
     fmt::print(stderr, "cannot start {}: {}\n", arguments[3], std::strerror(errno));
     ::_exit(125);
+}
+
+} // namespace
+
+void guard_if_asked(int argc, char** argv) {
+    if (argc > 5 && std::strcmp(argv[1], guard_word) == 0)
+        guard_main(argv + 2);
 }
 
 } // namespace kagemusha::control

@@ -7,8 +7,9 @@
 
 namespace kagemusha::control {
 
-// Entry point, called by main() with what follows guard_word: the guarding process's number, whether a
-// launcher is wanted, the confinement, then the command.
-[[noreturn]] void guard_main(char** arguments);
+// For the beginning of main(), in every program that starts guarded children: does not return if this process is
+// to be that little program. Behind guard_word come the guarding process's number, whether a launcher is wanted,
+// the confinement, then the command.
+void guard_if_asked(int argc, char** argv);
 
 } // namespace kagemusha::control

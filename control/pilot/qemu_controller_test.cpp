@@ -61,9 +61,9 @@ for line in end.makefile('rb'):
         say({'event': 'MIGRATION', 'data': event, 'timestamp': {'seconds': 0, 'microseconds': 0}})
 )";
 
-class QemuController : public testing::Test {
+class qemu_controller_test : public testing::Test {
 protected:
-    QemuController() {
+    qemu_controller_test() {
         pilot_config config;
         config.command = {"/usr/bin/python3", "-c", silent_qemu};
         config.log = log_;
@@ -75,7 +75,7 @@ protected:
         qemu_ = std::make_unique<qemu_controller>(std::move(config), std::move(events));
     }
 
-    ~QemuController() override {
+    ~qemu_controller_test() override {
         qemu_.reset();
         std::filesystem::remove(log_);
     }
@@ -105,7 +105,7 @@ protected:
 
 // The standby is lost after QEMU has begun its checkpoints and before it has said so. `migrate_cancel` does
 // nothing then, and without a failover no standby would ever be accepted again.
-TEST_F(QemuController, a_stream_that_takes_checkpoints_unheard_is_ended) {
+TEST_F(qemu_controller_test, a_stream_that_takes_checkpoints_unheard_is_ended) {
     const link_addresses to{.state = "unix:/nowhere", .gpu = {}};
     qemu_->start_primary();
     qemu_->replicate(1, to, false, {});
@@ -122,8 +122,7 @@ TEST_F(QemuController, a_stream_that_takes_checkpoints_unheard_is_ended) {
 } // namespace kagemusha::control
 
 int main(int argc, char** argv) {
-    if (argc > 5 && std::strcmp(argv[1], kagemusha::control::guard_word) == 0)
-        kagemusha::control::guard_main(argv + 2);
+    kagemusha::control::guard_if_asked(argc, argv);
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

@@ -49,13 +49,6 @@ static void wait_checkpoints(QTestState *primary, const char *what,
     }
 }
 
-static uint64_t replication_number(QTestState *qts, const char *name)
-{
-    g_autofree char *text = replication(qts, name);
-
-    return g_ascii_strtoull(text, NULL, 10);
-}
-
 /*
  * From here on the standby gets nothing of the log. Returns in a checkpoint
  * whose epoch it does not know, so it waits, and nobody can tell from QEMU's

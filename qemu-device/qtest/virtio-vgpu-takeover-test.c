@@ -84,6 +84,13 @@ void vm_protect(Vm *vm)
     vm_protect_through(vm, uri, uri);
 }
 
+uint64_t replication_number(QTestState *qts, const char *name)
+{
+    g_autofree char *text = replication(qts, name);
+
+    return g_ascii_strtoull(text, NULL, 10);
+}
+
 void vm_checkpoint(Vm *vm)
 {
     /*
@@ -604,13 +611,6 @@ static void test_report_failures_while_stopped(void)
     end_dead(vm.standby);
 }
 
-static uint64_t checkpoint_epoch(QTestState *qts)
-{
-    g_autofree char *text = replication(qts, "checkpoint-epoch");
-
-    return g_ascii_strtoull(text, NULL, 10);
-}
-
 /*
  * A VM that somebody stopped, as before a switchover, gets checkpoints, too,
  * and hears of no change of its state between them: each closes an epoch of
@@ -633,16 +633,17 @@ static void test_stopped(void)
     for (unsigned i = 0; i < 3; i++) {
         uint64_t committed = vm_checkpoints(vm.primary, "committed") + 1;
 
-        epoch = checkpoint_epoch(vm.primary);
+        epoch = replication_number(vm.primary, "checkpoint-epoch");
         /* Asks for one. */
         migrate_set_parameter_int(vm.primary, "x-checkpoint-delay", 3600000);
         while (vm_checkpoints(vm.primary, "committed") < committed) {
             g_usleep(1000);
         }
-        g_assert_cmpuint(checkpoint_epoch(vm.primary), >, epoch);
+        g_assert_cmpuint(replication_number(vm.primary, "checkpoint-epoch"),
+                         >, epoch);
     }
-    epoch = checkpoint_epoch(vm.primary);
-    while (checkpoint_epoch(vm.standby) < epoch) {
+    epoch = replication_number(vm.primary, "checkpoint-epoch");
+    while (replication_number(vm.standby, "checkpoint-epoch") < epoch) {
         g_usleep(1000);
     }
     qtest_qmp_assert_success(d->qts, "{ 'execute': 'cont' }");

@@ -34,6 +34,9 @@ void write_pattern(Driver *d, uint32_t file);
 void read_buffer(Driver *d, uint32_t file, uint64_t memory);
 void assert_pattern(Driver *d, uint64_t memory);
 
+/* A number of the property "replication" */
+uint64_t replication_number(QTestState *qts, const char *name);
+
 void late_log_add(void);
 
 #endif

@@ -41,13 +41,13 @@ struct options {
     std::uint32_t device_queue = 8;  // entries between the primary's threads
     std::uint32_t epoch_ms = 5;      // 0: checkpoints close epochs and commit them, from the start
     std::uint32_t switch_epochs = 0; // per 10,000 steps: from then on checkpoints do, or time does again
+    bool lanes = false;              // of the link: what is behind content may come before it
 
     // How the steps are drawn: the larger, the more often.
     std::uint32_t weight_guest = 6, weight_device = 6, weight_network = 8, weight_gpu = 6, weight_time = 3;
     std::uint32_t time_step_ms = 2;
 
     // Of what the guest does
-    bool lanes = false; // what is behind content may come before it
     bool late_content = true, events = true, digests = true, losses = true, resets = true;
     bool nondeterminism = false;
 

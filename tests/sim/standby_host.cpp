@@ -175,13 +175,14 @@ std::vector<mirror::open_request> standby_host::open_requests() {
         const mirror::entry_meta& m = a.entry.meta;
         if (m.sequence > w_.runs.committed())
             break;
-        if (m.kind == entry_kind::reset)
+        if (m.kind == entry_kind::reset) {
             requests.clear();
-        else if (m.kind != entry_kind::submit)
+        } else if (m.kind != entry_kind::submit) {
             requests.erase(m.file); // a file is opened and closed when nothing of it is open
-        else if ((m.flags & ~std::uint32_t{mirror::entry_late_content}) == 0 && !a.canceled &&
-                 (m.sequence > last_commit_ || open_entries_.contains(m.sequence)))
+        } else if ((m.flags & ~std::uint32_t{mirror::entry_late_content}) == 0 && !a.canceled &&
+                   (m.sequence > last_commit_ || open_entries_.contains(m.sequence))) {
             requests[m.file].push_back(m.sequence);
+        }
     }
     for (const auto& [file, sequences] : requests) {
         std::size_t first = w_.random.below(static_cast<std::uint32_t>(sequences.size() + 1));

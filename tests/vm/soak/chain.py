@@ -253,20 +253,27 @@ class Chain(Courses):
 
     def speaks(self, host):
         """Each program does, from this host, and hears. Everything fits, and all rounds up to now are known."""
-        qemu, said, answers, rounds = host.qemu(), self.peer.last(), self.peer.answers(), self.peer.rounds()
+        qemu, before = host.qemu(), self.heard()
 
         def look():
             assert "FAILED" not in console(host), console(host)[-2000:]
             assert host.alive(), f"{host.name} ended; {host.said()}"
             self.peer.check()
-            return (self.peer.last() > said + 5 and self.peer.answers() > answers and self.peer.speaker() == qemu
-                    and all(now > before + 1 for now, before in zip(self.peer.rounds(), rounds)) and self.peer.whole(rounds))
+            return self.heard_since(before, qemu)
         try:
             wait(look, f"the programs go on in {host.name}")
         except AssertionError as error:
-            raise AssertionError(f"{error}; rounds {rounds} before, now {self.peer.rounds()}, statement {said} before, now "
-                                 f"{self.peer.last()}, request {answers} before, now {self.peer.answers()}; {host.said()}"
-                                 ) from error
+            raise AssertionError(f"{error}; last statement, last request, rounds: {before} before, now {self.heard()}; "
+                                 f"{host.said()}") from error
+
+    def heard(self):
+        return self.peer.last(), self.peer.answers(), self.peer.rounds()
+
+    def heard_since(self, before, qemu):
+        """Whether each program was heard since heard() gave that, from this QEMU, and all rounds up to then are known."""
+        said, answers, rounds = before
+        return (self.peer.last() > said + 5 and self.peer.answers() > answers and self.peer.speaker() == qemu
+                and all(now > then + 1 for now, then in zip(self.peer.rounds(), rounds)) and self.peer.whole(rounds))
 
     def nothing_left(self):
         def look():

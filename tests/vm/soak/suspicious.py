@@ -127,17 +127,17 @@ class Suspicious(Chain):
 
     def find_out(self, seconds):
         """Until the VM speaks from one host, and is protected. Who that is may change again and again."""
-        deadline, before, ended_at, waits_since = time.monotonic() + seconds, self.said(), None, None
+        deadline, before, ended_at, waits_since = time.monotonic() + seconds, self.heard(), None, None
         while True:
             self.peer.check()
             if self.moves():
-                before, ended_at, waits_since = self.said(), None, None
+                before, ended_at, waits_since = self.heard(), None, None
                 continue
             status = self.primary.status()
-            if status.get("state") == "protecting" and self.standby and self.speaks_on(status, before):
+            if status.get("state") == "protecting" and self.standby and self.heard_since(before, status.get("qemu_pid")):
                 return
             assert time.monotonic() < deadline, (
-                f"after {self.fault} the VM is not protected and heard within {seconds} s: before {before}, now {self.said()}; "
+                f"after {self.fault} the VM is not protected and heard within {seconds} s: before {before}, now {self.heard()}; "
                 f"{self.primary.said()}; {self.standby.said() if self.standby else 'no standby'}")
             if self.primary.alive():
                 ended_at = None
@@ -146,14 +146,6 @@ class Suspicious(Chain):
                 ended_at = ended_at or time.monotonic()
                 self.nobody_goes_on(ended_at)
             time.sleep(LOOK_SECONDS)
-
-    def said(self):
-        return self.peer.last(), self.peer.answers(), self.peer.rounds()
-
-    def speaks_on(self, status, before):
-        said, answers, rounds = before
-        return (self.peer.last() > said + 5 and self.peer.answers() > answers and self.peer.speaker() == status.get("qemu_pid")
-                and all(now > then + 1 for now, then in zip(self.peer.rounds(), rounds)) and self.peer.whole(rounds))
 
     def moves(self):
         """What has happened to the hosts is followed up. → whether somebody else runs the VM now"""
