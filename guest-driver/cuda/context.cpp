@@ -5,6 +5,7 @@
 #include "capture.hpp"
 #include "driver.hpp"
 #include "export_tables.hpp"
+#include "lasting.hpp"
 #include "pinned.hpp"
 
 #include "guest-driver/opencl/query.hpp"
@@ -16,13 +17,9 @@
 namespace kagemusha::cuda {
 namespace {
 
-// The calling thread's current contexts, the last on top. Exit handlers still call, after the first thread's
-// own objects are gone: its stack stays.
+// The calling thread's current contexts, the last on top.
 std::vector<context*>& current_stack() {
-    thread_local auto* const contexts = new std::vector<context*>;
-    thread_local const std::unique_ptr<std::vector<context*>> owner(gettid() != getpid() ? contexts
-                                                                                         : nullptr);
-    return *contexts;
+    return lasting_of_thread<std::vector<context*>, struct current_contexts>();
 }
 
 // Errors after which the GPU's context is of no use any more.

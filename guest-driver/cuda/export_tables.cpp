@@ -38,8 +38,9 @@ word address_of(Function* function) {
 // A slot without code here; a report names the table by its length.
 template <std::size_t Words, std::size_t Slot>
 int no_slot() {
-    static const std::string name = "cuGetExportTable_" + std::to_string(Words) + "_" + std::to_string(Slot);
-    return kagemusha_cuda_not_supported(name.c_str());
+    static const auto* const name =
+        new std::string("cuGetExportTable_" + std::to_string(Words) + "_" + std::to_string(Slot));
+    return kagemusha_cuda_not_supported(name->c_str());
 }
 
 // ---- the slots

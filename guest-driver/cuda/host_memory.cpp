@@ -5,6 +5,8 @@
 // promised to leave it alone. How kernels reach it: pinned.hpp.
 #include "pinned.hpp"
 
+#include "lasting.hpp"
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -20,8 +22,8 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;
 
-std::map<std::uint64_t, pinned> all_pinned;        // by the program's address
-std::map<std::uint64_t, std::uint64_t> program_of; // by a kernel's
+auto& all_pinned = lasting<std::map<std::uint64_t, pinned>>();        // by the program's address
+auto& program_of = lasting<std::map<std::uint64_t, std::uint64_t>>(); // by a kernel's
 
 template <class Map>
 typename Map::iterator last_before(Map& in, std::uint64_t address) {

@@ -3,6 +3,7 @@
 // Functions and launches. A launch takes as many bytes for each parameter as the host's driver said, and names
 // everything that it needs: the host keeps nothing of what a program set for a function.
 #include "driver.hpp"
+#include "lasting.hpp"
 #include "node_work.hpp"
 #include "pinned.hpp"
 
@@ -64,7 +65,8 @@ CUresult send_launch(stream& where, const function& called, const launch_shape& 
         command.local[d] = size.block[d];
         command.offset[d] = size.has_clusters() ? size.cluster[d] : 0;
     }
-    thread_local std::vector<std::byte> arguments; // keeps its memory
+    auto& arguments =
+        lasting_of_thread<std::vector<std::byte>, struct launch_arguments>(); // keeps its memory
     arguments.clear();
     for (std::size_t i = 0; i < called.parameters.size(); ++i) {
         const vgpu_cuda_parameter& one = called.parameters[i];

@@ -4,6 +4,8 @@
 // its own, as its stores would: not behind commands that run. A command that may read it waits for that queue.
 #include "pinned.hpp"
 
+#include "lasting.hpp"
+
 #include "guest-driver/opencl/transfer.hpp"
 
 #include <algorithm>
@@ -56,7 +58,7 @@ CUresult fetch(pinned& one) {
     if (!stale)
         return CUDA_SUCCESS;
     if (!(one.registered && one.flags & CU_MEMHOSTREGISTER_READ_ONLY)) {
-        thread_local std::vector<std::byte> got; // keeps its memory
+        auto& got = lasting_of_thread<std::vector<std::byte>, struct fetched_bytes>(); // keeps its memory
         got.resize(std::min<std::uint64_t>(stale->bytes, chunk_bytes));
         for (std::uint64_t done = 0; done < stale->bytes;) {
             const std::uint64_t first = stale->first + done;

@@ -6,6 +6,7 @@
 // its arena stays where it is until it is released, mapped again (and copied, if that is elsewhere), or until
 // its addresses are wanted for something else (and it is copied to addresses of its own).
 #include "driver.hpp"
+#include "lasting.hpp"
 
 #include <algorithm>
 
@@ -23,9 +24,10 @@ struct physical {
     bool own_addresses = false; // the arena has some that no program reserved
 };
 
-std::mutex mutex;                                                        // before context::mutex
-std::map<std::uint64_t, std::pair<device*, std::uint64_t>> reservations; // by address: bytes
-std::map<CUmemGenericAllocationHandle, physical> all;
+std::mutex mutex; // before context::mutex
+auto& reservations =
+    lasting<std::map<std::uint64_t, std::pair<device*, std::uint64_t>>>(); // by address: bytes
+auto& all = lasting<std::map<CUmemGenericAllocationHandle, physical>>();
 CUmemGenericAllocationHandle last_handle = 0;
 
 bool whole(std::uint64_t bytes) {

@@ -22,8 +22,9 @@ struct CUlib_st {
 namespace {
 
 std::mutex tables; // before the device's lock
-std::map<CUlibrary, std::unique_ptr<CUlib_st>> libraries;
-std::map<CUkernel, CUlib_st*> kernels;
+// Never destroyed: programs call from exit handlers, too.
+auto& libraries = *new std::map<CUlibrary, std::unique_ptr<CUlib_st>>;
+auto& kernels = *new std::map<CUkernel, CUlib_st*>;
 
 // The library's module in the calling thread's context, loaded there if need be.
 CUresult module_of(CUlib_st& library, CUmodule& out) {

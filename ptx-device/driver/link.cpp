@@ -17,7 +17,8 @@ using namespace kagemusha::ptx_driver;
 
 namespace {
 
-std::map<CUlinkState, std::unique_ptr<CUlinkState_st>> states; // under the device's lock
+// Never destroyed: programs call from exit handlers, too.
+auto& states = *new std::map<CUlinkState, std::unique_ptr<CUlinkState_st>>; // under the device's lock
 
 constexpr std::size_t most_texts = 4096, most_bytes = std::size_t{1} << 30;
 

@@ -24,9 +24,10 @@ constexpr std::size_t pitch_unit = 512;
 // Under the device's lock.
 CUmemPoolHandle_st default_pool;
 CUmemoryPool current_pool = &default_pool;
-std::map<CUmemoryPool, std::unique_ptr<CUmemPoolHandle_st>> pools;
-std::map<CUdeviceptr, CUmemoryPool> pool_of; // allocations from pools
-std::set<CUdeviceptr> registered;            // the program's own memory
+// Never destroyed: programs call from exit handlers, too.
+auto& pools = *new std::map<CUmemoryPool, std::unique_ptr<CUmemPoolHandle_st>>;
+auto& pool_of = *new std::map<CUdeviceptr, CUmemoryPool>; // allocations from pools
+auto& registered = *new std::set<CUdeviceptr>;            // the program's own memory
 
 bool known(CUmemoryPool p) {
     return p == &default_pool || pools.contains(p);

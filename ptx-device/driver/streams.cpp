@@ -19,8 +19,9 @@ using namespace kagemusha::ptx_driver;
 
 namespace {
 
-std::set<CUevent> events;       // under the device's lock
-unsigned long long last_id = 2; // those of the two streams that are no objects come first
+// Never destroyed: programs call from exit handlers, too.
+auto& events = *new std::set<CUevent>; // under the device's lock
+unsigned long long last_id = 2;        // those of the two streams that are no objects come first
 
 // A call about a stream, or about an event if there is one.
 CUresult about(const call& c, CUstream s) {

@@ -22,10 +22,11 @@ struct mapping {
 };
 
 // Under the device's lock.
-std::map<CUdeviceptr, std::size_t> reservations;
-std::map<CUmemGenericAllocationHandle, physical> made;
-std::map<CUmemGenericAllocationHandle, bool> open_handles;
-std::map<CUdeviceptr, mapping> mappings;
+// Never destroyed: programs call from exit handlers, too.
+auto& reservations = *new std::map<CUdeviceptr, std::size_t>;
+auto& made = *new std::map<CUmemGenericAllocationHandle, physical>;
+auto& open_handles = *new std::map<CUmemGenericAllocationHandle, bool>;
+auto& mappings = *new std::map<CUdeviceptr, mapping>;
 CUmemGenericAllocationHandle last_handle = 0;
 
 void drop(device& d, CUmemGenericAllocationHandle h) {

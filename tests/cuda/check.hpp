@@ -246,5 +246,9 @@ void fault_trap();
 void fault_address();
 // The same: what the reference leaves undefined, and this project does not.
 void graph_abuse();
+// What a program still has when it ends, and gives back in a function that runs after the library's own objects
+// could be gone: at_exit() is registered before the library is loaded.
+void leaves_everything();
+void at_exit();
 
 } // namespace check

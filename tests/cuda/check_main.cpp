@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <cstring>
 
 namespace check {
@@ -47,8 +48,11 @@ struct check_part {
     const char* name;
     void (*run)();
 };
-constexpr check_part faults[] = {
-    {"assert", fault_assert}, {"trap", fault_trap}, {"address", fault_address}, {"graph-abuse", graph_abuse}};
+constexpr check_part faults[] = {{"assert", fault_assert},
+                                 {"trap", fault_trap},
+                                 {"address", fault_address},
+                                 {"graph-abuse", graph_abuse},
+                                 {"exit", leaves_everything}};
 
 static bool run(const check_part& part) {
     const int before = failures;
@@ -64,6 +68,7 @@ static bool run(const check_part& part) {
 
 int main(int count, char** arguments) {
     using namespace check;
+    std::atexit(at_exit);
     if (!load(count > 1 ? arguments[1] : "libcuda.so.1"))
         return 1;
     int number = 0;

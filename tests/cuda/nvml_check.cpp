@@ -74,9 +74,14 @@ void compare(nvmlDevice_t device, CUdevice number) {
     EXPECT(NVML(nvmlDeviceGetComputeRunningProcesses_v3)(device, &processes, nullptr) == NVML_SUCCESS &&
            processes == 0);
     EXPECT(NVML(nvmlDeviceGetUtilizationRates)(device, &rates) == NVML_ERROR_NOT_SUPPORTED);
-    auto* const temperature =
-        reinterpret_cast<int (*)(nvmlDevice_t, int, unsigned*)>(dlsym(nvml, "nvmlDeviceGetTemperature"));
-    EXPECT(temperature && temperature(device, 0, &processes) == NVML_ERROR_NOT_SUPPORTED);
+    // hashcat ends where it misses one of those that it asks.
+    for (const char* sensor : {"nvmlDeviceGetTemperature", "nvmlDeviceGetFanSpeed", "nvmlDeviceGetClockInfo",
+                               "nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetCurrPcieLinkGeneration",
+                               "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetCurrentClocksThrottleReasons",
+                               "nvmlDeviceGetSupportedClocksThrottleReasons"}) {
+        auto* const ask = reinterpret_cast<int (*)(nvmlDevice_t, unsigned, unsigned*)>(dlsym(nvml, sensor));
+        EXPECT(ask && ask(device, 0, &processes) == NVML_ERROR_NOT_SUPPORTED);
+    }
 }
 
 } // namespace

@@ -11,14 +11,25 @@ from pathlib import Path
 
 FFMPEG = shutil.which("ffmpeg")
 OPENMP = os.environ.get("KAGE_CUDA_OPENMP")  # "": this machine's GCC has no offloading
+# The GPU's driver: the PTX device, or with a bundle (bench/gpus/run) the machine's; the programs' libraries come with it then.
+DRIVER = os.environ.get("KAGE_CUDA_DRIVER") or "ptx"
+NATIVE = os.environ["KAGE_PTX_CUDA"] if DRIVER == "ptx" else DRIVER
+LIBRARIES = os.environ.get("KAGE_PROGRAMS_LIBRARIES", "")
 MOUNTED = "/tmp/programs"
 LOADER = "ld-linux-x86-64.so.2"
+
+
+def with_libraries(*folders):
+    """An environment in which the programs find theirs."""
+    path = ":".join(filter(None, [*folders, LIBRARIES]))
+    return dict(os.environ, **({"LD_LIBRARY_PATH": path} if path else {}))
 
 
 def libraries_of(program):
     """What it loads when it starts, as {name: path}. The loader stands there without a name."""
     found = {}
-    for line in subprocess.run(["ldd", program], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
+    listed = subprocess.run(["ldd", program], stdout=subprocess.PIPE, text=True, check=True, env=with_libraries())
+    for line in listed.stdout.splitlines():
         words = line.split()
         if len(words) >= 3 and words[1] == "=>" and words[2].startswith("/"):
             found[words[0]] = words[2]
@@ -29,6 +40,8 @@ def libraries_of(program):
 
 def offload_plugin():
     """libgomp opens it when a program begins to use a device."""
+    if LIBRARIES:
+        return f"{LIBRARIES}/libgomp-plugin-nvptx.so.1"
     path = subprocess.run(["gcc", "-print-file-name=libgomp-plugin-nvptx.so.1"], stdout=subprocess.PIPE, text=True,
                           check=True).stdout.strip()
     if "/" in path:
@@ -93,9 +106,9 @@ def sums(text):
 
 
 def native_sums(frames):
-    """On this machine, without a guest: the PTX device as libcuda.so.1."""
+    """On this machine, without a guest."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "libcuda.so.1").symlink_to(os.environ["KAGE_PTX_CUDA"])
+        (Path(folder) / "libcuda.so.1").symlink_to(NATIVE)
         done = subprocess.run([FFMPEG, *filtered(frames), "-"], stdout=subprocess.PIPE, text=True, check=True,
-                              env=dict(os.environ, LD_LIBRARY_PATH=folder))
+                              env=with_libraries(folder))
     return sums(done.stdout)

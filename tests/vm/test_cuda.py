@@ -34,8 +34,8 @@ def rounds_of(job):
 
 
 def check_driver(guest):
-    """the guest has one CUDA device, and no OpenCL driver of ours beside it"""
-    guest.must("ls -l /usr/lib/x86_64-linux-gnu/libcuda.so.1 && [ -z \"$(ls /etc/OpenCL/vendors)\" ]")
+    """the guest has one CUDA device, and no OpenCL driver of ours beside it; what programs look for before they load it is there"""
+    guest.must("[ -c /dev/nvidiactl ] && ls -l /usr/lib/x86_64-linux-gnu/libcuda.so.1 && [ -z \"$(ls /etc/OpenCL/vendors)\" ]")
 
 
 def check_functions(guest):

@@ -15,7 +15,7 @@ from guest_vm import Guest
 
 pytestmark = [pytest.mark.story, pytest.mark.skipif(not FFMPEG, reason="this machine has no ffmpeg")]
 
-DRIVER = ("--driver", "ptx")
+OPTIONS = ("--driver", cuda_programs.DRIVER)
 needs_openmp = pytest.mark.skipif(not OPENMP, reason="this machine's GCC does not offload to NVIDIA's GPUs")
 
 
@@ -27,12 +27,12 @@ def fixture_disk():
 
 @pytest.fixture(scope="module", name="guest")
 def fixture_guest(request, disk):
-    yield from made(request, lambda: Guest("cuda-programs", backend="cuda", memory=512, extra=(*DRIVER, *with_disk(disk))))
+    yield from made(request, lambda: Guest("cuda-programs", backend="cuda", memory=512, extra=(*OPTIONS, *with_disk(disk))))
 
 
 @pytest.fixture(scope="module", name="vm")
 def fixture_vm(disk):
-    kind = killed_vm.Kind("cuda-programs", (), backend="cuda", extra=(*DRIVER, *with_disk(disk)))
+    kind = killed_vm.Kind("cuda-programs", (), backend="cuda", extra=(*OPTIONS, *with_disk(disk)))
     for vm in killed_vm.killed_again_and_again(kind):
         vm.guest.must(MOUNT)
         yield vm
@@ -43,7 +43,7 @@ def ffmpeg(frames, out):
 
 
 def check_ffmpeg(guest):
-    """ffmpeg scales pictures on the GPU: each frame's checksum is that of the PTX device without a guest"""
+    """ffmpeg scales pictures on the GPU: each frame's checksum is that of the same without a guest"""
     guest.must(MOUNT)
     guest.must(ffmpeg(40, "/tmp/sums"), 600)
     assert sums(guest.must("cat /tmp/sums")) == native_sums(40)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-A program of PyTorch as others write it: trains a convolutional network, or a transformer, and prints the loss of each step. It knows
-nothing of this project. One seed, so that two runs on one kind of GPU print the same.
+A program of PyTorch as others write it: trains a network and prints the loss of each step. It knows nothing of this project. One seed,
+so that two runs on one kind of GPU print the same.
 
-    train.py cnn|transformer STEPS [WIDTH [STOP]]    # WIDTH: of the network; STOP: a file whose existence ends it
+    train.py cnn|transformer|compiled|graph STEPS [WIDTH [STOP]]    # WIDTH: of the network; STOP: a file whose existence ends it
+
+cnn is convolutional. compiled: layers whose kernels torch.compile makes with Triton. graph: the same layers as they are, whose step
+is one CUDA graph, captured once.
 
 Without STOP it says at the end how long a step takes.
 """
@@ -35,19 +38,50 @@ def convolutional(width):
                          nn.Flatten(), nn.Linear(4 * width, 10))
 
 
+def perceptron(width):
+    def block(inputs):
+        return [nn.Linear(inputs, width), nn.LayerNorm(width), nn.GELU()]
+    return nn.Sequential(*block(128), *block(width), nn.Linear(width, 10))
+
+
+def captured(step):
+    """A function that does such a step as a graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):  # what is made once is made before
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+
+    def replay():
+        graph.replay()
+        return loss
+    return replay
+
+
 def main():
     kind, steps = sys.argv[1], int(sys.argv[2])
     torch.manual_seed(7)
     random = torch.Generator().manual_seed(3)
+    width = int(sys.argv[3]) if len(sys.argv) > 3 else {"transformer": 512}.get(kind, 64)
     if kind == "cnn":
-        network = convolutional(int((sys.argv[3:] or ["64"])[0])).cuda()
+        network = convolutional(width).cuda()
         inputs = torch.randn(256, 3, 64, 64, generator=random).cuda()
         wanted = torch.randint(0, 10, (256,), generator=random).cuda()
+    elif kind in ("compiled", "graph"):
+        network = perceptron(width).cuda()
+        inputs = torch.randn(1024, 128, generator=random).cuda()
+        wanted = torch.randint(0, 10, (1024,), generator=random).cuda()
     else:
-        network = Transformer(int((sys.argv[3:] or ["512"])[0])).cuda()
+        network = Transformer(width).cuda()
         inputs = torch.randint(0, 1000, (32, 256), generator=random).cuda()
         wanted = torch.randint(0, 1000, (32 * 256,), generator=random).cuda()
-    optimizer = torch.optim.AdamW(network.parameters(), 1e-4)
+    optimizer = torch.optim.AdamW(network.parameters(), 1e-4, capturable=kind == "graph")
+    if kind == "compiled":
+        network = torch.compile(network)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -58,13 +92,15 @@ def main():
         optimizer.step()
         return loss.detach()
 
+    if kind == "graph":
+        step = captured(step)
     print(f"ready, torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
     times = []
     for number in range(steps):
         began = time.perf_counter()
         loss = float(step())
         times.append(time.perf_counter() - began)
-        print(f"step {number} loss {loss!r}", flush=True)
+        print(f"step {number} result {loss!r}", flush=True)
         if len(sys.argv) > 4 and os.path.exists(sys.argv[4]):
             return
     if len(sys.argv) > 4:
