@@ -73,6 +73,7 @@ std::string frame_reader::parse(frame_sink& sink) {
                 return {};
             in_payload_ = false;
             payload_.clear();
+            keep_.reset();
             const mirror::message m = std::move(message_);
             sink.on_message(m);
             continue;
@@ -131,18 +132,19 @@ std::string frame_reader::take_message(frame_sink& sink) {
         sink.on_message(m);
         return {};
     }
-    auto where = sink.on_payload(m, header_.payload_bytes).pieces;
+    receive_buffers where = sink.on_payload(m, header_.payload_bytes);
     if (!sink.wants_more())
         return {};
-    if (where.empty())
+    if (where.pieces.empty())
         return "there is no room for the " + std::to_string(header_.payload_bytes) +
                " bytes behind a message of the peer";
     std::uint64_t room = 0;
-    for (const auto& piece : where)
+    for (const auto& piece : where.pieces)
         room += piece.size();
     assert(room == header_.payload_bytes);
     message_ = std::move(m);
-    payload_ = std::move(where);
+    payload_ = std::move(where.pieces);
+    keep_ = std::move(where.keep);
     piece_ = piece_offset_ = 0;
     payload_left_ = header_.payload_bytes;
     in_payload_ = true;

@@ -72,6 +72,7 @@ private:
     bool in_payload_ = false;
     mirror::message message_;
     std::vector<std::span<std::byte>> payload_;
+    std::shared_ptr<const void> keep_; // the memory of these, where its user may let go of it meanwhile
     std::size_t piece_ = 0, piece_offset_ = 0; // the next byte's place
     std::uint64_t payload_left_ = 0;
 };

@@ -17,6 +17,9 @@ public:
     receive_buffers on_payload(const mirror::message&, std::uint64_t size) override {
         payloads.emplace_back(size);
         receive_buffers out;
+        auto memory = std::make_shared<int>();
+        kept = memory;
+        out.keep = std::move(memory);
         auto& place = payloads.back();
         for (std::size_t at = 0; at < place.size(); at += piece_bytes) {
             out.pieces.emplace_back(place.data() + at, std::min(piece_bytes, place.size() - at));
@@ -30,6 +33,7 @@ public:
     std::size_t piece_bytes = 1000;
     std::vector<mirror::message> messages;
     std::list<bytes> payloads;
+    std::weak_ptr<int> kept; // of the last payload: alive as long as the reader keeps it
 };
 
 // What a socket does: fills the pieces that the reader offers, in order, with at most `limit` bytes each
@@ -113,6 +117,21 @@ TEST(frame_reader, large_bytes_and_more_pieces_than_one_read_has) {
         EXPECT_EQ(sink.messages, c.messages);
         EXPECT_EQ(sink.payloads, c.payloads);
     }
+}
+
+// Its user may let go of memory that bytes are still on their way to.
+TEST(frame_reader, memory_is_kept_until_its_bytes_have_come) {
+    const conversation c(3000);
+    const std::size_t end = c.wire.size() - frame(c.messages[4]).size();
+    const std::span<const std::byte> wire(c.wire);
+    frame_reader reader;
+    reader_sink sink;
+    ASSERT_EQ(feed(reader, sink, wire.first(end - 1), 700), "");
+    ASSERT_EQ(sink.payloads.size(), 2u);
+    EXPECT_FALSE(sink.kept.expired());
+    ASSERT_EQ(feed(reader, sink, wire.subspan(end - 1, 1), 700), "");
+    EXPECT_EQ(sink.messages.size(), 4u);
+    EXPECT_TRUE(sink.kept.expired());
 }
 
 TEST(frame_reader, a_message_larger_than_the_buffer) {

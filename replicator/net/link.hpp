@@ -73,10 +73,9 @@ public:
     // First; for accepted links too. `peer`: its name if it has proved one, and its address.
     virtual void on_connected(const std::string& peer) = 0;
     // A message with bytes: where to put them. Empty: no room for it, the link ends. Not called for messages
-    // without. The buffers stay valid until on_message, on_closed, finish() or the link's destructor, and those
-    // of a piece that comes over a lane as long as their `keep`. Such a piece's on_message comes when its bytes
-    // have, behind other messages perhaps; pieces keep their order, and a message that calls an entry off its
-    // place behind them.
+    // without. The buffers stay valid until on_message, on_closed, finish() or the link's destructor, or as long
+    // as their `keep`. on_message of a piece that comes over a lane comes when its bytes have, behind other
+    // messages perhaps; pieces keep their order, and a message that calls an entry off its place behind them.
     virtual receive_buffers on_payload(const mirror::message& m, std::uint64_t bytes) = 0;
     virtual void on_message(const mirror::message& m) = 0; // its bytes have arrived
     virtual void on_sent(std::uint64_t bytes) = 0;         // room for more; since the last call
