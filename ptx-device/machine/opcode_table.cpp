@@ -26,6 +26,7 @@ namespace {
 
 // `and`, `or`, `not` and `xor` are words of C++: as text they are what they were.
 #define KAGEMUSHA_PTX_ROW(name) {#name, &op_##name},
+// Never destroyed: programs call from exit handlers, too.
 const auto& table = *new const std::unordered_map<std::string_view, opcode_function>{
     KAGEMUSHA_PTX_OPCODES(KAGEMUSHA_PTX_ROW)
     // the same by other names
