@@ -31,7 +31,7 @@ static Copies copies_new(Driver *d)
         .copy = guest_alloc(&d->alloc, COPIED * 4096),
     };
 
-    driver_put_window(d);
+    driver_put_window(d, WINDOW_ADDRESS);
     qtest_memset(d->qts, c.before, 0x11, COPIED * 4096);
     for (int i = 0; i < COPIED; i++) {
         uint64_t address = WINDOW_ADDRESS + page[i] * 4096ULL;
@@ -188,7 +188,7 @@ static Many *many_new(Driver *d)
     m->at = guest_alloc(&d->alloc, sizeof(m->list));
     m->before = guest_alloc(&d->alloc, PAGES * 4096);
     m->copies = guest_alloc(&d->alloc, PAGES * 4096);
-    driver_put_window(d);
+    driver_put_window(d, WINDOW_ADDRESS);
     qtest_memset(d->qts, m->before, 0x11, PAGES * 4096);
     qtest_memset(d->qts, WINDOW_ADDRESS + first * 4096, 0x11, PAGES * 4096);
     for (uint32_t i = 0; i < PAGES; i++) {

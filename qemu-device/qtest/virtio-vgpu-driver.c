@@ -385,12 +385,12 @@ uint32_t driver_wait_event_buffer(Driver *d)
     return len;
 }
 
-void driver_put_window(Driver *d)
+void driver_put_window(Driver *d, uint64_t address)
 {
     QPCIDevice *pdev = d->dev->pdev;
 
-    qpci_config_writel(pdev, PCI_BASE_ADDRESS_4, (uint32_t)WINDOW_ADDRESS);
-    qpci_config_writel(pdev, PCI_BASE_ADDRESS_5, WINDOW_ADDRESS >> 32);
+    qpci_config_writel(pdev, PCI_BASE_ADDRESS_4, (uint32_t)address);
+    qpci_config_writel(pdev, PCI_BASE_ADDRESS_5, address >> 32);
 }
 
 static void driver_write_config(Driver *d, uint32_t place, uint32_t value)

@@ -17,7 +17,7 @@
 #define RAM "-machine pc,memory-backend=ram -m 64M " \
             "-object memory-backend-memfd,id=ram,size=64M,share=on "
 #define RAM_BYTES (64 * 1024 * 1024)
-/* Of the devices that are told so, and where driver_put_window() puts it */
+/* Of the devices that are told so, and a place for it */
 #define WINDOW_BYTES (16 * 1024 * 1024)
 #define WINDOW_ADDRESS (8ULL << 30)
 /* Of both devices of a pair */
@@ -98,8 +98,8 @@ void driver_set_user_event(Driver *d, uint32_t file, Pending *set);
 void driver_wait_both(Driver *d, const Pending *a, const Pending *b);
 uint64_t driver_post_event_buffer(Driver *d, uint32_t bytes);
 uint32_t driver_wait_event_buffer(Driver *d);
-/* What the guest sees through the BAR from now on is the window. */
-void driver_put_window(Driver *d);
+/* What the guest sees at `address` from now on is the window. */
+void driver_put_window(Driver *d, uint64_t address);
 /* Asks the log of stores; the bits go to `address`. Returns the result. */
 uint32_t driver_ask_log(Driver *d, uint64_t offset, uint32_t pages,
                         uint64_t address);

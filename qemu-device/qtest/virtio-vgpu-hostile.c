@@ -412,7 +412,7 @@ static void test_store_log(void)
     Driver *d = driver_new(",window-size=16M");
     uint64_t bits = guest_alloc(&d->alloc, 4096);
 
-    driver_put_window(d);
+    driver_put_window(d, WINDOW_ADDRESS);
     /* The first answer knows nothing yet. */
     assert_log(d, bits, UINT64_MAX, UINT64_MAX);
     assert_log(d, bits, 0, 0);

@@ -375,7 +375,7 @@ static void test_window(void)
     struct vgpu_cmd_transfer_buffer *read;
     QTestState *dead;
 
-    driver_put_window(d);
+    driver_put_window(d, WINDOW_ADDRESS);
     qtest_writeq(d->qts, WINDOW_ADDRESS, 0x1122334455667788);
     driver_open(d, 1);
     driver_make_objects(d, 1);
@@ -405,6 +405,45 @@ static void test_window(void)
     qtest_writeq(d->qts, WINDOW_ADDRESS + 5 * 4096, 1);
     g_assert_cmphex(ask_log(d, log), ==, 1 << 5);
     driver_close(d, 1);
+    end_dead(dead);
+    driver_free(d);
+}
+
+/*
+ * The guest moves the window and moves it back: the standby, which keeps maps of
+ * memory from one load to the next, has the one of the last checkpoint.
+ */
+static void test_window_moves(void)
+{
+    static const uint64_t places[] = { 0, 1, 0, 2, 1, 0, 3 };
+    static const uint64_t apart = 64ULL << 30; /* more than its BAR */
+    Vm vm = vm_start();
+    Driver *d = vm.d;
+    QTestState *dead;
+
+    driver_put_window(d, WINDOW_ADDRESS);
+    qtest_writeq(d->qts, WINDOW_ADDRESS, 0x1122334455667788);
+    vm_protect(&vm);
+    vm_checkpoint(&vm);
+    for (unsigned i = 0; i < ARRAY_SIZE(places); i++) {
+        uint64_t place = WINDOW_ADDRESS + places[i] * apart;
+
+        driver_put_window(d, place);
+        qtest_writeq(d->qts, place + 8 * (1 + i), i);
+        vm_checkpoint(&vm);
+    }
+
+    dead = vm_fail_over(&vm);
+    for (unsigned place = 0; place < 3; place++) {
+        g_assert_cmphex(qtest_readq(d->qts, WINDOW_ADDRESS + place * apart), !=,
+                        0x1122334455667788);
+    }
+    g_assert_cmphex(qtest_readq(d->qts, WINDOW_ADDRESS + 3 * apart), ==,
+                    0x1122334455667788);
+    for (unsigned i = 0; i < ARRAY_SIZE(places); i++) {
+        g_assert_cmphex(qtest_readq(d->qts, WINDOW_ADDRESS + 3 * apart +
+                                            8 * (1 + i)), ==, i);
+    }
     end_dead(dead);
     driver_free(d);
 }
@@ -670,6 +709,7 @@ int main(int argc, char **argv)
     qtest_add_func("virtio-vgpu-takeover/spoiled", test_spoiled);
     qtest_add_func("virtio-vgpu-takeover/spoiled/ring", test_spoiled_ring);
     qtest_add_func("virtio-vgpu-takeover/window", test_window);
+    qtest_add_func("virtio-vgpu-takeover/window/moves", test_window_moves);
     qtest_add_func("virtio-vgpu-takeover/chain", test_chain);
     qtest_add_func("virtio-vgpu-takeover/refused", test_refused);
     qtest_add_func("virtio-vgpu-takeover/generation", test_generation);

@@ -180,7 +180,7 @@ static void test_window(void)
     bar_bytes |= (uint64_t)qpci_config_readl(pdev, PCI_BASE_ADDRESS_5) << 32;
     g_assert_cmphex(~bar_bytes + 1, ==, 4ULL << 30);
 
-    driver_put_window(d);
+    driver_put_window(d, WINDOW_ADDRESS);
 
     /* Memory, to its last byte ... */
     qtest_writeq(d->qts, WINDOW_ADDRESS, 0x1122334455667788);
