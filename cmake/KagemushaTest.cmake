@@ -6,10 +6,10 @@
 #                      [SLOTS n])
 #
 # It builds one GoogleTest program and registers it with ctest under the label: unit, conformance, sim, fuzz, device,
-# tidy, vm, vm-long, soak, packages or gpu. `./kage test` runs all but vm-long, soak, packages and gpu. DATA_DIR becomes the
-# working directory of the test.
+# tidy, vm, vm-long, soak, packages or gpu. `./kage test` runs all but vm-long, soak, packages, gpu and what is SLOW. DATA_DIR
+# becomes the working directory of the test.
 #
-#   kagemusha_add_script_test(name LABEL vm COMMAND program args… [TIMEOUT seconds] [COST seconds] [SLOTS n] [SERIAL])
+#   kagemusha_add_script_test(name LABEL vm COMMAND program args… [TIMEOUT seconds] [COST seconds] [SLOTS n] [SERIAL] [SLOW])
 #
 # registers a program that is not GoogleTest (a fuzz smoke run, a whole VM). Exit status 77 means "not possible on this
 # machine" and is shown as skipped. SERIAL keeps it from running beside another one (VMs share few cores). COST is about
@@ -87,7 +87,7 @@ function(kagemusha_add_test name)
 endfunction()
 
 function(kagemusha_add_script_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "LABEL;TIMEOUT;COST;SLOTS" "COMMAND")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;SLOW" "LABEL;TIMEOUT;COST;SLOTS" "COMMAND")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_COMMAND OR NOT arg_LABEL)
         message(FATAL_ERROR "test ${name}: needs LABEL and COMMAND; unknown: ${arg_UNPARSED_ARGUMENTS}")
     endif()
@@ -101,5 +101,8 @@ function(kagemusha_add_script_test name)
     _kagemusha_schedule(${name} "${arg_COST}" "${arg_SLOTS}")
     if(arg_SERIAL)
         set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+    endif()
+    if(arg_SLOW)
+        set_tests_properties(${name} PROPERTIES LABELS "${arg_LABEL};slow")
     endif()
 endfunction()
