@@ -410,8 +410,8 @@ static void test_window(void)
 }
 
 /*
- * The guest moves the window and moves it back: the standby, which keeps maps of
- * memory from one load to the next, has the one of the last checkpoint.
+ * The guest moves the window and moves it back: the standby, which keeps maps
+ * of memory from one load to the next, has the one of the last checkpoint.
  */
 static void test_window_moves(void)
 {
