@@ -103,6 +103,33 @@ static void test_failover_busy(void)
     pair_end(&pair);
 }
 
+/* For how many files Linux has room in its table of the process's */
+static uint64_t room_for_files(QTestState *qts)
+{
+    g_autofree char *path = g_strdup_printf("/proc/%d/status", qtest_pid(qts));
+    g_autofree char *status = NULL;
+    const char *line;
+
+    g_assert_true(g_file_get_contents(path, &status, NULL, NULL));
+    line = strstr(status, "\nFDSize:");
+    g_assert_nonnull(line);
+    return g_ascii_strtoull(line + strlen("\nFDSize:"), NULL, 10);
+}
+
+/*
+ * A failover opens files. The kernel waits for tens of milliseconds when their
+ * table has no room for them, so it has.
+ */
+static void test_failover_files(void)
+{
+    Pair pair = pair_start(&(PairOptions) { });
+
+    pair_wait_pauses(&pair, 2);
+    g_assert_cmpuint(room_for_files(pair.secondary), >=, 512);
+    pair_fail_over_and_check(&pair);
+    pair_end(&pair);
+}
+
 /*
  * The VM runs before the secondary's copy of its RAM is freed, which takes
  * longer the more it is. QEMU's trace has the order.
@@ -437,6 +464,7 @@ int main(int argc, char **argv)
     qtest_add_func("/checkpoint/failover/no-stage", test_failover_no_stage);
     qtest_add_func("/checkpoint/failover/ahead", test_failover_ahead);
     qtest_add_func("/checkpoint/failover/cache", test_failover_cache);
+    qtest_add_func("/checkpoint/failover/files", test_failover_files);
     qtest_add_func("/checkpoint/failover/rearm", test_failover_rearm);
     qtest_add_func("/checkpoint/failover/busy", test_failover_busy);
     qtest_add_func("/checkpoint/trapped", test_trapped);
