@@ -417,12 +417,14 @@ static void test_window_moves(void)
 {
     static const uint64_t places[] = { 0, 1, 0, 2, 1, 0, 3 };
     static const uint64_t apart = 64ULL << 30; /* more than its BAR */
+    const uint64_t last = WINDOW_ADDRESS + 3 * apart;
+    const uint64_t content = 0x1122334455667788;
     Vm vm = vm_start();
     Driver *d = vm.d;
     QTestState *dead;
 
     driver_put_window(d, WINDOW_ADDRESS);
-    qtest_writeq(d->qts, WINDOW_ADDRESS, 0x1122334455667788);
+    qtest_writeq(d->qts, WINDOW_ADDRESS, content);
     vm_protect(&vm);
     vm_checkpoint(&vm);
     for (unsigned i = 0; i < ARRAY_SIZE(places); i++) {
@@ -436,13 +438,11 @@ static void test_window_moves(void)
     dead = vm_fail_over(&vm);
     for (unsigned place = 0; place < 3; place++) {
         g_assert_cmphex(qtest_readq(d->qts, WINDOW_ADDRESS + place * apart), !=,
-                        0x1122334455667788);
+                        content);
     }
-    g_assert_cmphex(qtest_readq(d->qts, WINDOW_ADDRESS + 3 * apart), ==,
-                    0x1122334455667788);
+    g_assert_cmphex(qtest_readq(d->qts, last), ==, content);
     for (unsigned i = 0; i < ARRAY_SIZE(places); i++) {
-        g_assert_cmphex(qtest_readq(d->qts, WINDOW_ADDRESS + 3 * apart +
-                                            8 * (1 + i)), ==, i);
+        g_assert_cmphex(qtest_readq(d->qts, last + 8 * (1 + i)), ==, i);
     }
     end_dead(dead);
     driver_free(d);
