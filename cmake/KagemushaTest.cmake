@@ -2,12 +2,12 @@
 #
 # How a test is declared, everywhere in the tree:
 #
-#   kagemusha_add_test(name LABEL unit SOURCES a_test.cpp [LIBS target…] [DATA_DIR dir] [TIMEOUT seconds] [COST seconds]
-#                      [SLOTS n])
+#   kagemusha_add_test(name LABEL unit SOURCES a_test.cpp [LIBS target…] [ALONE a_test.cpp] [DATA_DIR dir]
+#                      [TIMEOUT seconds] [COST seconds] [SLOTS n])
 #
 # It builds one GoogleTest program and registers it with ctest under the label: unit, conformance, sim, fuzz, device,
 # tidy, vm, vm-long, soak, packages or gpu. `./kage test` runs all but vm-long, soak, packages, gpu and what is SLOW. DATA_DIR
-# becomes the working directory of the test.
+# becomes the working directory of the test. ALONE: kagemusha_compile_together.
 #
 #   kagemusha_add_script_test(name LABEL vm COMMAND program args… [TIMEOUT seconds] [COST seconds] [SLOTS n] [SERIAL] [SLOW])
 #
@@ -60,7 +60,7 @@ function(_kagemusha_schedule name cost slots)
 endfunction()
 
 function(kagemusha_add_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;DATA_DIR;TIMEOUT;COST;SLOTS" "SOURCES;LIBS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;DATA_DIR;TIMEOUT;COST;SLOTS" "SOURCES;LIBS;ALONE")
     if(arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "test ${name}: unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
     endif()
@@ -76,6 +76,7 @@ function(kagemusha_add_test name)
     endif()
 
     add_executable(${name} ${arg_SOURCES})
+    kagemusha_compile_together(${name} ALONE ${arg_ALONE})
     target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77)

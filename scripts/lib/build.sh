@@ -8,8 +8,8 @@ export KAGE_KERNEL=${KAGE_KERNEL:-6.12-cloud}
 # shellcheck disable=SC2034 # kage uses it
 KAGE_CLANG_FORMAT=clang-format-19 # by version: each lays out a little differently, and both Debians have this one
 
-# Where the tool and what VMs run with are built: beside the tests, when somebody has ever built those here, else by the
-# preset `runtime`, which compiles many files as one. That takes a newcomer half of the time.
+# What everything but `./kage build` is built with: the preset `default` when somebody has ever built that here, else
+# `runtime`, which compiles many files as one. That takes a newcomer half of the time.
 runtime_preset() { [ -e "$KAGE_ROOT/build/default/build.ninja" ] && echo default || echo runtime; }
 
 # build_cpp PRESET [TARGET…]: all of the C++ parts, or these targets only.

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-HEADER = "generated/proto/replication/replication.pb.h"
 
 
 @functools.cache
@@ -61,7 +60,10 @@ def read(entry, passed):
 def main(build):
     subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
                     "-DKAGEMUSHA_TOGETHER=ON"], stdout=subprocess.DEVNULL, check=True)
-    subprocess.run(["ninja", "-C", build, HEADER], stdout=subprocess.DEVNULL, check=True)
+    made = subprocess.run(["ninja", "-C", build, "-t", "targets", "rule", "CUSTOM_COMMAND"], stdout=subprocess.PIPE, text=True,
+                          check=True).stdout.split()
+    headers = [name for name in made if name.endswith((".h", ".hpp"))]
+    subprocess.run(["ninja", "-C", build, *headers], stdout=subprocess.DEVNULL, check=True)
     entries = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
     together = [entry for entry in entries if "/Unity/" in entry["file"]]
     assert len(together) > 10, f"only {len(together)} groups: is KAGEMUSHA_TOGETHER still an option?"

@@ -61,7 +61,7 @@ def units(tree, build):
     """{source: (command, what it includes)} of our C++ sources that the build compiles."""
     database = build / "compile_commands.json"
     if not database.exists():
-        raise Missing("build/default was not configured (`./kage build`)")
+        raise Missing("it reads build/default, which `./kage build` makes")
     included = dependencies(build)
     found = {}
     for entry in json.loads(database.read_text(encoding="utf-8")):
