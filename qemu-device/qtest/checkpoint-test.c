@@ -18,6 +18,7 @@
 #include "migration/bootfile.h"
 #include "migration/migration-qmp.h"
 #include "qobject/qdict.h"
+#include "qobject/qlist.h"
 
 static void run_and_fail_over(const PairOptions *options)
 {
@@ -356,6 +357,44 @@ static void test_pauses_are_no_news(void)
     pair_end(&pair);
 }
 
+/* How often the second vCPU of @qts has slept */
+static uint64_t sleeps_of_second_cpu(QTestState *qts)
+{
+    QDict *answer = qtest_qmp(qts, "{ 'execute': 'query-cpus-fast' }");
+    const QDict *cpu = qobject_to(QDict,
+        qlist_entry_obj(QTAILQ_NEXT(
+            qlist_first(qdict_get_qlist(answer, "return")), next)));
+    g_autofree char *path =
+        g_strdup_printf("/proc/%d/task/%" PRId64 "/status", qtest_pid(qts),
+                        qdict_get_int(cpu, "thread-id"));
+    g_autofree char *status = NULL;
+    const char *line;
+
+    g_assert_true(g_file_get_contents(path, &status, NULL, NULL));
+    line = strstr(status, "\nvoluntary_ctxt_switches:");
+    g_assert_nonnull(line);
+    qobject_unref(answer);
+    return g_ascii_strtoull(line + strlen("\nvoluntary_ctxt_switches:"), NULL,
+                            10);
+}
+
+/* A vCPU that has nothing to do sleeps on while the VM is paused. */
+static void test_pauses_wake_nobody(void)
+{
+    Pair pair = pair_start(&(PairOptions) {
+        .pages = 16,
+        .options = "-m 128 -smp 2", /* the guest never starts the second */
+    });
+    uint64_t before;
+
+    pair_wait_pauses(&pair, 5);
+    before = sleeps_of_second_cpu(pair.primary);
+    pair_wait_pauses(&pair, 20);
+    g_assert_cmpuint(sleeps_of_second_cpu(pair.primary) - before, <, 20);
+    pair_fail_over_and_check(&pair);
+    pair_end(&pair);
+}
+
 /* ---- the channel ------------------------------------------------------- */
 
 static void give_socket(QTestState *who, int fd)
@@ -472,6 +511,7 @@ int main(int argc, char **argv)
     qtest_add_func("/checkpoint/guest-clock", test_guest_clock);
     qtest_add_func("/checkpoint/cont", test_cont);
     qtest_add_func("/checkpoint/no-news", test_pauses_are_no_news);
+    qtest_add_func("/checkpoint/wakes-nobody", test_pauses_wake_nobody);
     qtest_add_func("/checkpoint/no-delay", test_no_delay);
     qtest_add_func("/checkpoint/stop/under-way", test_stop_under_way);
     checkpoint_moments_add();
