@@ -12,15 +12,23 @@ KAGE_CLANG_FORMAT=clang-format-19 # by version: each lays out a little different
 # `runtime`, which compiles many files as one. That takes a newcomer half of the time.
 runtime_preset() { [ -e "$KAGE_ROOT/build/default/build.ninja" ] && echo default || echo runtime; }
 
+# configure_cpp PRESET: for the first time, and anew where packages came since, as the tests' do after the demo. CMake keeps
+# what it did not find, and what it found half of.
+configure_cpp() {
+    local preset=$1 absent
+    absent=$(missing_packages "$(debian_codename)" | xargs)
+    [ ! -e "build/$preset/build.ninja" ] || [ "$(cat "build/$preset/.absent" 2>&1)" != "$absent" ] || return 0
+    step "Configuring the C++ parts ($preset)" cmake --fresh --preset "$preset"
+    echo "$absent" >"build/$preset/.absent"
+}
+
 # build_cpp PRESET [TARGET…]: all of the C++ parts, or these targets only.
 build_cpp() {
     local preset=$1 target=()
     shift
     [ $# -eq 0 ] || target=(--target "$@")
     cd "$KAGE_ROOT" || return
-    if [ ! -e "build/$preset/build.ninja" ]; then
-        step "Configuring the C++ parts ($preset)" cmake --preset "$preset"
-    fi
+    configure_cpp "$preset"
     step "Building the C++ parts ($preset${*:+: }$*)" nice cmake --build --preset "$preset" -j "$(kage_jobs)" \
         "${target[@]}"
     export KAGE_BUILD_DIR=$KAGE_ROOT/build/$preset

@@ -18,6 +18,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$KAGE_ROOT/scripts/lib/packages.sh"
 # shellcheck source=../../scripts/lib/kernels.sh
 . "$KAGE_ROOT/scripts/lib/kernels.sh"
+# shellcheck source=scripts/lib/build.sh
+. "$KAGE_ROOT/scripts/lib/build.sh"
 
 checks=0
 failures=0
@@ -182,6 +184,23 @@ said=$( (
 ) 2>&1) || rc=$?
 check 'another distribution is refused' 1 "$rc"
 contains 'with the list of what is needed' libslirp-dev "$said"
+
+# ---- configuring -----------------------------------------------------------------------------------------------------------
+
+configured() { # configured PACKAGE…: whether it is done again while these are missing
+    (
+        mkdir -p "$place/clone"
+        cd "$place/clone"
+        packages=("$@")
+        missing_packages() { printf '%s\n' "${packages[@]}"; }
+        step() { mkdir -p build/runtime && touch build/runtime/build.ninja && echo "${*:2}"; }
+        configure_cpp runtime
+    )
+}
+check 'a new build is configured' 'cmake --fresh --preset runtime' "$(configured mpi grpc)"
+check 'and stays so' '' "$(configured mpi grpc)"
+check 'until packages come' 'cmake --fresh --preset runtime' "$(configured)"
+check 'which is once' '' "$(configured)"
 
 # ---- private apt configuration --------------------------------------------------------------------------------------------
 
