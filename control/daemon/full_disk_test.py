@@ -48,7 +48,7 @@ def check_full_disk(daemon, disk):
         return status == 503
     wait(is_refused, "a change is refused")
     assert daemon.process.poll() is None
-    assert "No space left on device" in daemon.said()
+    wait(lambda: "No space left on device" in daemon.said(), "etcd's words are in its log")
     (disk / "filled").unlink()
     wait(lambda: daemon.ask("POST", "/v1/clusters", {"name": "after"})[0] == 201, "with room again it goes on")
     found = names(daemon)
