@@ -51,7 +51,7 @@ include_directories(${CMAKE_SOURCE_DIR})
 # kagemusha_compile_together(TARGET [ALONE file…] [JOINED "folder folder…"…]): with KAGEMUSHA_TOGETHER the files of each
 # folder of this target are one for the compiler, which then reads the headers of libraries and makes their templates once
 # and not for each file; those of folders that are JOINED, too. ALONE: files that have a name of their own twice, in two
-# anonymous namespaces.
+# anonymous namespaces. A file's group is that of all targets of its directory, so each that has it says so.
 function(kagemusha_compile_together target)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE;JOINED")
     if(NOT KAGEMUSHA_TOGETHER)

@@ -104,17 +104,25 @@ static void test_failover_busy(void)
     pair_end(&pair);
 }
 
-/* For how many files Linux has room in its table of the process's */
-static uint64_t room_for_files(QTestState *qts)
+/* A number of a process or thread, whose status in /proc is at @path */
+static uint64_t status_number(const char *path, const char *name)
 {
-    g_autofree char *path = g_strdup_printf("/proc/%d/status", qtest_pid(qts));
+    g_autofree char *label = g_strdup_printf("\n%s:", name);
     g_autofree char *status = NULL;
     const char *line;
 
     g_assert_true(g_file_get_contents(path, &status, NULL, NULL));
-    line = strstr(status, "\nFDSize:");
+    line = strstr(status, label);
     g_assert_nonnull(line);
-    return g_ascii_strtoull(line + strlen("\nFDSize:"), NULL, 10);
+    return g_ascii_strtoull(line + strlen(label), NULL, 10);
+}
+
+/* For how many files Linux has room in its table of the process's */
+static uint64_t room_for_files(QTestState *qts)
+{
+    g_autofree char *path = g_strdup_printf("/proc/%d/status", qtest_pid(qts));
+
+    return status_number(path, "FDSize");
 }
 
 /*
@@ -367,15 +375,9 @@ static uint64_t sleeps_of_second_cpu(QTestState *qts)
     g_autofree char *path =
         g_strdup_printf("/proc/%d/task/%" PRId64 "/status", qtest_pid(qts),
                         qdict_get_int(cpu, "thread-id"));
-    g_autofree char *status = NULL;
-    const char *line;
 
-    g_assert_true(g_file_get_contents(path, &status, NULL, NULL));
-    line = strstr(status, "\nvoluntary_ctxt_switches:");
-    g_assert_nonnull(line);
     qobject_unref(answer);
-    return g_ascii_strtoull(line + strlen("\nvoluntary_ctxt_switches:"), NULL,
-                            10);
+    return status_number(path, "voluntary_ctxt_switches");
 }
 
 /* A vCPU that has nothing to do sleeps on while the VM is paused. */

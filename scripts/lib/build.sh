@@ -17,7 +17,9 @@ runtime_preset() { [ -e "$KAGE_ROOT/build/default/build.ninja" ] && echo default
 configure_cpp() {
     local preset=$1 absent
     absent=$(missing_packages "$(debian_codename)" | xargs)
-    [ ! -e "build/$preset/build.ninja" ] || [ "$(cat "build/$preset/.absent" 2>&1)" != "$absent" ] || return 0
+    if [ -e "build/$preset/build.ninja" ] && [ "$(cat "build/$preset/.absent" 2>/dev/null || echo unknown)" = "$absent" ]; then
+        return
+    fi
     step "Configuring the C++ parts ($preset)" cmake --fresh --preset "$preset"
     echo "$absent" >"build/$preset/.absent"
 }

@@ -18,7 +18,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$KAGE_ROOT/scripts/lib/packages.sh"
 # shellcheck source=../../scripts/lib/kernels.sh
 . "$KAGE_ROOT/scripts/lib/kernels.sh"
-# shellcheck source=scripts/lib/build.sh
+# shellcheck source=../../scripts/lib/build.sh
 . "$KAGE_ROOT/scripts/lib/build.sh"
 
 checks=0
