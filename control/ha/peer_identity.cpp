@@ -138,6 +138,7 @@ std::string allowed_differences(const description_parts& mine, const description
 
 void peer_identity::on_hello(const mirror::hello& mine, const mirror::hello& theirs) {
     version_ = mirror::common_version(mine, theirs);
+    checkpoint_version_ = mirror::common_checkpoint_version(mine, theirs);
 }
 
 mirror::supervision peer_identity::description(const std::string& text,

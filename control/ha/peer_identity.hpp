@@ -17,8 +17,10 @@ namespace kagemusha::ha {
 
 // Of the dialogue between both QEMUs (COLO, with qemu-device/patches). A patch that changes what is said on
 // that connection, or when, raises the first; the second is the lowest that QEMU still speaks.
-inline constexpr std::uint32_t checkpoint_version = 1;
+inline constexpr std::uint32_t checkpoint_version = 2;
 inline constexpr std::uint32_t oldest_checkpoint_version = 1;
+// From this version of checkpoints on a secondary decodes what has changed of a page (x-colo-delta).
+inline constexpr std::uint32_t page_changes_version = 2;
 // From this version of the protocol on a DESCRIPTION has parts.
 inline constexpr std::uint32_t parts_version = 2;
 
@@ -49,10 +51,11 @@ public:
                                const description_parts& parts);
 
     std::uint32_t version() const { return version_; } // that both speak; 0: no hello yet
+    bool decodes_page_changes() const { return checkpoint_version_ >= page_changes_version; }
     const std::string& differences() const { return differences_; }
 
 private:
-    std::uint32_t version_ = 0;
+    std::uint32_t version_ = 0, checkpoint_version_ = 0;
     std::string differences_;
 };
 

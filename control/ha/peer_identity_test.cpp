@@ -242,7 +242,7 @@ TEST(peer_identity, another_dialogue_of_checkpoints_is_refused_with_both_ranges)
     h.oldest_checkpoint_version = 8;
     auto standby = a_standby();
     EXPECT_EQ(refusal_in(greeted_by(standby, h)),
-              "version of QEMU's checkpoints 8 to 9 there, 1 here: upgrade this host");
+              "version of QEMU's checkpoints 8 to 9 there, 1 to 2 here: upgrade this host");
 }
 
 TEST(peer_identity, a_primary_refuses_a_standby_with_another_cpu) {

@@ -172,6 +172,7 @@ struct act_start_qemu {};
 struct act_replicate {
     std::uint64_t replication; // counts up; reports of it say this number
     std::string replica;       // what the standby said of its images; empty: nothing
+    bool page_changes;         // the standby's QEMU knows pages of which only what has changed comes
 };
 struct act_mark { // the images, durably; then on_marked
     disk_mark mark;

@@ -433,7 +433,7 @@ void primary_fsm::replicate_if_ready(std::uint64_t now) {
         return;
     standby_is_clean_ = false;
     become(primary_state::replicating, {});
-    actions_.push_back(act_replicate{++replication_, replica_});
+    actions_.push_back(act_replicate{++replication_, replica_, peer_.decodes_page_changes()});
 }
 
 void primary_fsm::on_qemu_protecting(std::uint64_t replication, std::uint64_t now) {

@@ -464,6 +464,26 @@ TEST_F(primary, a_standby_is_filled_as_its_last_ready_says) {
     EXPECT_EQ(the<act_replicate>(done()).replica, "");
 }
 
+TEST_F(primary, a_standby_that_knows_no_changes_of_pages_gets_whole_ones) {
+    open();
+    greet(); // of a release before versions of checkpoints
+    word(supervision_kind::ready);
+    EXPECT_FALSE(the<act_replicate>(done()).page_changes);
+    fsm->on_link_closed("to be upgraded", now);
+    now += 4000;
+    granted(1, now + 300);
+    fsm->on_tick(now);
+    done();
+    fsm->on_link_up(now);
+    auto upgraded = hello_of(mirror::role::standby);
+    upgraded.checkpoint_version = page_changes_version;
+    upgraded.oldest_checkpoint_version = 1;
+    fsm->on_message(upgraded, now);
+    word(supervision_kind::description, 0, "d");
+    word(supervision_kind::ready);
+    EXPECT_TRUE(the<act_replicate>(done()).page_changes);
+}
+
 // BELIEF 0 says that another QEMU is started; that one is not ready before READY.
 TEST_F(primary, a_standby_that_begins_anew_while_it_is_filled_is_not_filled_before_it_is_ready) {
     open();

@@ -366,7 +366,7 @@ void qemu_controller::take(const qmp_message& message) {
                 });
             });
             if (std::exchange(life_.replicate, false))
-                replicate(replication_, to_, encrypted_, replica_);
+                replicate(replication_, to_, encrypted_, replica_, page_changes_);
         });
     case qmp_message::kind::event:
         return on_event(message);

@@ -99,9 +99,10 @@ public:
     void start_primary() { start(config_.command, false); }
     void start_standby() { start(config_.standby_command, true); }
     // `replication`: the number that what is reported of it has. `to`: as QEMU finds them. `replica`: what the
-    // standby said of its images.
+    // standby said of its images. `page_changes`: the standby's
+    // QEMU knows pages of which only what has changed comes.
     void replicate(std::uint64_t replication, const link_addresses& to, bool encrypted,
-                   const std::string& replica);
+                   const std::string& replica, bool page_changes);
     void go_on_alone();
     void report_gpu_failure(); // to the guest
     void take_over();
@@ -247,7 +248,8 @@ private:
     paused_share paused_;
     std::vector<std::string> disks_; // in the checkpoints, by their nodes
     std::uint64_t disk_missing_bytes_ = 0, disk_copied_bytes_ = 0;
-    std::string replica_; // the standby's, of the last replication
+    std::string replica_;       // the standby's, of the last replication
+    bool page_changes_ = false; // the same
     bool disks_looking_ = false, disks_complete_ = false;
     std::function<void(const std::string& problem)> flush_done_; // flush_disks(), under way
     std::size_t flushing_ = 0;                                   // which disk

@@ -38,8 +38,9 @@ std::uint64_t committed_in(const qmp_message& colo_status) {
 } // namespace
 
 void qemu_controller::replicate(std::uint64_t replication, const link_addresses& to, bool encrypted,
-                                const std::string& replica) {
+                                const std::string& replica, bool page_changes) {
     replication_ = replication;
+    page_changes_ = page_changes;
     to_ = to;
     encrypted_ = encrypted;
     replica_ = replica;
@@ -102,8 +103,9 @@ void qemu_controller::send_state() {
         return true;
     };
     ask("migrate-set-capabilities",
-        {{"capabilities", json::array({{{"capability", "x-colo"}, {"state", true}}})}},
-        [failed](const qmp_message& a) { failed(a, "x-colo"); });
+        {{"capabilities", json::array({{{"capability", "x-colo"}, {"state", true}},
+                                       {{"capability", "x-colo-delta"}, {"state", page_changes_}}})}},
+        [failed](const qmp_message& a) { failed(a, "x-colo and x-colo-delta"); });
     name_replica();
     // That was accepted only if no stream is under way, so the count is final.
     ask("query-colo-status", {}, [this](const qmp_message& a) { life_.counted.begin(committed_in(a)); });

@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 
 // A QEMU whose stream takes checkpoints at once, and whose event about that does not come. It refuses the first
 // failover, as QEMU does until COLO's thread is ready, and a second stream until the first has ended. Writes each
-// command's name, a line each, onto its log.
+// command's name, and what it switches on, a line each, onto its log.
 constexpr auto silent_qemu = R"(
 import json, re, socket, sys
 fd = int(re.search(r'fd=(\d+)', ' '.join(sys.argv)).group(1))
@@ -38,6 +38,9 @@ for line in end.makefile('rb'):
     message = json.loads(line)
     name = message.get('execute') or message.get('exec-oob')
     print(name, flush=True)
+    for one in message.get('arguments', {}).get('capabilities', []):
+        if one['state']:
+            print(one['capability'], flush=True)
     answer, error, event = {}, None, None
     if name == 'query-status':
         answer = {'running': True, 'status': 'running'}
@@ -108,13 +111,15 @@ protected:
 TEST_F(qemu_controller_test, a_stream_that_takes_checkpoints_unheard_is_ended) {
     const link_addresses to{.state = "unix:/nowhere", .gpu = {}};
     qemu_->start_primary();
-    qemu_->replicate(1, to, false, {});
+    qemu_->replicate(1, to, false, {}, false);
     ASSERT_TRUE(run_until([this] { return said("migrate") == 1; }));
     qemu_->go_on_alone();
     ASSERT_TRUE(run_until([this] { return said("x-colo-lost-heartbeat") == 2; }));
     EXPECT_GE(said("migrate_cancel"), 1);
-    qemu_->replicate(2, to, false, {});
+    EXPECT_EQ(said("x-colo-delta"), 0) << "an older standby does not decode it";
+    qemu_->replicate(2, to, false, {}, true);
     EXPECT_TRUE(run_until([this] { return said("migrate") == 2; }));
+    EXPECT_EQ(said("x-colo-delta"), 1);
     EXPECT_TRUE(lost_.empty()) << lost_.front();
 }
 

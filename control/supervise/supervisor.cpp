@@ -175,14 +175,14 @@ bool supervisor::encrypted() const {
     return !vm_.protection.tls.empty() && needs_tls(state_address_);
 }
 
-void supervisor::replicate(std::uint64_t replication, const std::string& replica) {
+void supervisor::replicate(std::uint64_t replication, const std::string& replica, bool page_changes) {
     link_addresses to{state_address_, gpu_address_};
     if (links_) {
         if (const auto problem = links_->aim(to); !problem.empty())
             return loop_->replication_lost(replication, problem);
         to = links_in(directory_ + "/peers");
     }
-    pilot_->replicate(replication, to, encrypted(), replica);
+    pilot_->replicate(replication, to, encrypted(), replica, page_changes);
 }
 
 void supervisor::remove_sockets() const {

@@ -59,7 +59,7 @@ private:
     void keep_files();
     std::string use_files(const ha::description_parts& parts);
     std::string confinement_text() const;
-    void replicate(std::uint64_t replication, const std::string& replica);
+    void replicate(std::uint64_t replication, const std::string& replica, bool page_changes);
     bool encrypted() const;
     void look_at_links(bool ended);
     void remove_sockets() const;

@@ -193,7 +193,7 @@ struct supervisor_loop::work {
     void carry_out(act_close_link&) { close_link(); }
     void carry_out(act_send& a) { send(a.what); }
     void carry_out(act_start_qemu&) { owner_.orders_.start_primary(); }
-    void carry_out(act_replicate& a) { owner_.orders_.replicate(a.replication, a.replica); }
+    void carry_out(act_replicate& a) { owner_.orders_.replicate(a.replication, a.replica, a.page_changes); }
     void carry_out(act_mark& a) { owner_.orders_.mark(a.mark, a.flush); }
     void carry_out(act_go_on_alone&) { owner_.orders_.go_on_alone(); }
     void carry_out(act_report_gpu_failure& a) {

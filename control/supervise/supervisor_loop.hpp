@@ -37,7 +37,7 @@ struct supervisor_loop_options {
 struct supervisor_loop_orders {
     std::function<void()> start_primary, start_standby, go_on_alone, report_gpu_failure, take_over;
     // What is reported of it says this number. `replica`: what the standby said of its images.
-    std::function<void(std::uint64_t replication, std::string replica)> replicate;
+    std::function<void(std::uint64_t replication, std::string replica, bool page_changes)> replicate;
     // The images, durably; `flush`: what was written to them before that. Then marked(), in their order.
     std::function<void(const ha::disk_mark& mark, bool flush)> mark;
     std::function<void(std::string why, std::uint64_t qemu)> restart_standby; // the new one's number

@@ -102,9 +102,10 @@ supervisor_loop_orders supervisor::orders() {
     orders.go_on_alone = order(&qemu_controller::go_on_alone);
     orders.report_gpu_failure = order(&qemu_controller::report_gpu_failure);
     orders.take_over = order(&qemu_controller::take_over);
-    orders.replicate = [this](std::uint64_t replication, std::string replica) {
-        inbox_.put(
-            [this, replication, replica = std::move(replica)] { this->replicate(replication, replica); });
+    orders.replicate = [this](std::uint64_t replication, std::string replica, bool page_changes) {
+        inbox_.put([this, replication, replica = std::move(replica), page_changes] {
+            this->replicate(replication, replica, page_changes);
+        });
     };
     orders.restart_standby = [this](std::string why, std::uint64_t qemu) {
         inbox_.put([this, why = std::move(why), qemu] {

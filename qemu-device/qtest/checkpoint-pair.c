@@ -163,6 +163,7 @@ Pair pair_start(const PairOptions *o)
         wait_for_guest("primary");
     }
     migrate_set_capability(pair.primary, "x-colo", true);
+    migrate_set_capability(pair.primary, "x-colo-delta", !o->whole_pages);
     migrate_set_parameter_int(pair.primary, "x-checkpoint-delay",
                               o->idle ? NEVER_MS : 50);
     migrate_set_parameter_int(pair.primary, "max-bandwidth", 10737418240);

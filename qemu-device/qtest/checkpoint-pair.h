@@ -22,6 +22,7 @@ typedef struct PairOptions {
     bool idle;              /* no guest, no checkpoint by time */
     bool relay;             /* a relay between them */
     bool wait;              /* the primary is not migrated yet */
+    bool whole_pages;       /* and not only what has changed of them */
 } PairOptions;
 
 typedef struct Pair {

@@ -15,6 +15,8 @@
 
 /* More than a checkpoint of a VM that does nothing */
 #define KEPT_BYTES (2 * MiB)
+/* A message of migration/colo.c */
+#define VMSTATE_CHANGES 66
 
 struct Relay {
     char *connect_path;
@@ -231,7 +233,10 @@ void relay_go_on(Relay *relay)
     g_mutex_unlock(&relay->lock);
 }
 
-/* It ends with vmstate-size, a number, and so many bytes. */
+/*
+ * It ends with vmstate-size, a number, and so many bytes; or with what has
+ * changed of them, its number, and so many bytes.
+ */
 static bool checkpoint_is_complete(const GByteArray *kept)
 {
     for (size_t at = 0; at + 12 <= kept->len; at++) {
@@ -239,6 +244,10 @@ static bool checkpoint_is_complete(const GByteArray *kept)
 
         if (ldl_be_p(p) == COLO_MESSAGE_VMSTATE_SIZE &&
             ldq_be_p(p + 4) == kept->len - at - 12) {
+            return true;
+        }
+        if (ldl_be_p(p) == VMSTATE_CHANGES && at + 16 <= kept->len &&
+            ldl_be_p(p + 12) == kept->len - at - 16) {
             return true;
         }
     }

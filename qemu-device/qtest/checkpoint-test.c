@@ -516,6 +516,7 @@ int main(int argc, char **argv)
     qtest_add_func("/checkpoint/wakes-nobody", test_pauses_wake_nobody);
     qtest_add_func("/checkpoint/no-delay", test_no_delay);
     qtest_add_func("/checkpoint/stop/under-way", test_stop_under_way);
+    checkpoint_changes_add();
     checkpoint_moments_add();
     checkpoint_output_add();
     checkpoint_ready_add();

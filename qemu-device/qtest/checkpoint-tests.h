@@ -6,6 +6,7 @@
 #ifndef CHECKPOINT_TESTS_H
 #define CHECKPOINT_TESTS_H
 
+void checkpoint_changes_add(void);
 void checkpoint_disk_copies_add(void);
 void checkpoint_moments_add(void);
 void checkpoint_output_add(void);

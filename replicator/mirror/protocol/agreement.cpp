@@ -99,7 +99,7 @@ std::string disagreement(const hello& mine, const hello& theirs) {
     }
     if (std::string rule = other_api(primary, standby); !rule.empty())
         return rule;
-    if (common(checkpoints(mine), checkpoints(theirs)) == 0)
+    if (common_checkpoint_version(mine, theirs) == 0)
         return no_common("version of QEMU's checkpoints", checkpoints(mine), checkpoints(theirs));
     if (standby.hold_bytes == 0 || standby.hold_entries == 0)
         return "the standby says that it can hold nothing: raise its hold_bytes and hold_entries";
@@ -110,6 +110,10 @@ std::string disagreement(const hello& mine, const hello& theirs) {
 
 std::uint32_t common_version(const hello& mine, const hello& theirs) {
     return common(protocol(mine), protocol(theirs));
+}
+
+std::uint32_t common_checkpoint_version(const hello& mine, const hello& theirs) {
+    return common(checkpoints(mine), checkpoints(theirs));
 }
 
 bool has_capability(const hello& h, const std::string& name) {

@@ -24,6 +24,9 @@ inline constexpr const char* built_capability = "built-programs-1 ";
 // The highest version that both speak, which both then speak; 0: there is none.
 std::uint32_t common_version(const hello& mine, const hello& theirs);
 
+// The same of the dialogue of checkpoints between their QEMUs.
+std::uint32_t common_checkpoint_version(const hello& mine, const hello& theirs);
+
 // Empty: they fit. Else why not, as a sentence.
 std::string disagreement(const hello& mine, const hello& theirs);
 
