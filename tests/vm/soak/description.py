@@ -58,6 +58,7 @@ def job(programs, disk):
     return f"""#!/bin/bash
 {SETUP}
 {mount}
+dmesg --follow --level err,warn | grep --line-buffered vgpu &  # what the driver finds wrong
 /payload/net_job {PEER} {speaks} &
 net=$!
 all=()
