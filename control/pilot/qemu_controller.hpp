@@ -99,8 +99,7 @@ public:
     void start_primary() { start(config_.command, false); }
     void start_standby() { start(config_.standby_command, true); }
     // `replication`: the number that what is reported of it has. `to`: as QEMU finds them. `replica`: what the
-    // standby said of its images. `page_changes`: the standby's
-    // QEMU knows pages of which only what has changed comes.
+    // standby said of its images. `page_changes`: its QEMU knows pages of which only what has changed comes.
     void replicate(std::uint64_t replication, const link_addresses& to, bool encrypted,
                    const std::string& replica, bool page_changes);
     void go_on_alone();
