@@ -210,6 +210,8 @@ mirror::vm_state primary_endpoint::state_now() const {
     mirror::vm_state state;
     state.instance = instance_;
     state.files = device_.core->checkpoint();
+    if (amend_)
+        amend_(state.files);
     for (core::file_checkpoint& f : state.files) {
         for (core::file_checkpoint::request& r : f.requests)
             if (mirror_->guest_knows_nothing_of(f.file, r.entries))

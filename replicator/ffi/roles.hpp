@@ -125,6 +125,10 @@ public:
     std::string attach() override;
     // Without a descriptor of its own: part of another role.
     void attach_tap();
+    // Who changes what its checkpoints say of the guest's files, if anybody.
+    void set_amend(std::function<void(std::vector<core::file_checkpoint>&)> amend) {
+        amend_ = std::move(amend);
+    }
     int event_fd() const { return side_->event_fd(); }
 
     bool standby() const override { return false; }
@@ -175,6 +179,7 @@ private:
     std::unique_ptr<pair::primary_driver> side_;
     std::vector<mirror::region_address> regions_;
     std::unique_ptr<mirror::primary_shadow> mirror_;
+    std::function<void(std::vector<core::file_checkpoint>&)> amend_;
 
     // Checkpoints; the thread that has the device, but for wait_epoch().
     bool closed_ = false;      // state_ is of now

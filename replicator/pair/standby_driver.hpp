@@ -82,6 +82,9 @@ public:
     virtual bool live() const = 0;
     // Records that the guest must get first, in order; told() for each.
     virtual std::span<const std::byte> first_record() const = 0; // empty: none
+    // After a takeover, while this VM is checkpointed itself: takes from its files' checkpoints the events that the
+    // guest knows of although their commands have not ended here, and adds records that it has not got.
+    virtual void amend(std::vector<core::file_checkpoint>& files) const = 0;
     // The guest resets its device: tokens of its requests that the device does not have yet, for an answer.
     virtual std::vector<std::uint64_t> forget_guest() = 0;
 

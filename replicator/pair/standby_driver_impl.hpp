@@ -64,6 +64,7 @@ public:
     bool resume(const kagemusha_request& request) override;
     bool live() const override { return live_; }
     std::span<const std::byte> first_record() const override;
+    void amend(std::vector<core::file_checkpoint>& files) const override;
     std::vector<std::uint64_t> forget_guest() override;
 
     // ---- any thread

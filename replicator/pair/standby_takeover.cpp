@@ -203,6 +203,27 @@ std::span<const std::byte> threaded_standby::first_record() const {
     return records_.empty() ? std::span<const std::byte>() : std::span<const std::byte>(records_.front());
 }
 
+void threaded_standby::amend(std::vector<core::file_checkpoint>& files) const {
+    for (core::file_checkpoint& f : files) {
+        std::erase_if(f.unreported, [&](codec::guest_id id) { return !completions_.tells(f.file, id); });
+        std::vector<std::byte> first; // before those that the device has
+        for (const std::vector<std::byte>& record : records_) {
+            vgpu_record head;
+            std::memcpy(&head, record.data(), sizeof(head));
+            if (head.file != f.file)
+                continue;
+            if (head.type == VGPU_RECORD_COMPLETION) {
+                vgpu_record_completion c;
+                std::memcpy(&c, record.data(), sizeof(c));
+                f.unreported.push_back(c.event);
+            } else {
+                first.insert(first.end(), record.begin(), record.end());
+            }
+        }
+        f.records.insert(f.records.begin(), first.begin(), first.end());
+    }
+}
+
 std::vector<std::uint64_t> threaded_standby::forget_guest() {
     std::vector<std::uint64_t> tokens = runner_.forget_waiting_guest();
     for (const auto& [token, request] : std::exchange(open_, {}))

@@ -190,6 +190,134 @@ TEST_P(takeover, a_program_goes_on_from_the_last_checkpoint) {
     }
 }
 
+// A program that enqueues many small commands, each behind the one before it and on the other one of two queues,
+// and lets go of their events when the last one is over.
+struct many_commands {
+    static constexpr std::uint32_t length = 24;
+    std::uint64_t context = 0, queues[2] = {}, state = 0, kernel = 0, read_event = 0;
+    std::uint64_t events[length] = {};
+    std::uint32_t begun = 0; // of this round
+    std::uint32_t value = 0, expected = 0, rounds = 0;
+
+    void begin(guest& g, bool executes) {
+        context = g.context();
+        for (std::uint64_t& queue : queues)
+            queue = g.queue(context);
+        state = g.buffer(context, bytes);
+        if (executes)
+            kernel = g.kernel(context, source, "proceed");
+        std::memset(g.memory(), 0, bytes);
+        g.write(queues[0], state, 0, bytes);
+    }
+    void run(guest& g) {
+        if (begun < length)
+            return enqueue(g);
+        if (read_event == 0) {
+            read_event = g.new_id();
+            codec::stream_builder b;
+            b.read_buffer({queues[(length - 1) % 2], read_event, {}}, state, 0,
+                          b.payload(true, 0, slots_at, bytes));
+            g.submit(b);
+        }
+        if (g.completed(read_event))
+            end_round(g);
+    }
+    void enqueue(guest& g) {
+        const std::uint32_t i = begun++;
+        events[i] = g.new_id();
+        codec::stream_builder b;
+        codec::enqueue_ref e{queues[i % 2], events[i], {}};
+        if (i != 0)
+            e.waits.push_back(events[i - 1]);
+        ++value;
+        if (kernel != 0) {
+            codec::launch_size size;
+            size.global[0] = count;
+            b.launch(e, kernel, size, codec::argument_builder{}.memory(0, state).scalar(1, value));
+            expected = expected * 1664525u + value;
+        } else {
+            b.fill_buffer(e, state, 0, bytes, std::as_bytes(std::span(&value, 1)));
+            expected = value;
+        }
+        g.submit(b);
+    }
+    void end_round(guest& g) {
+        const auto* out = g.memory_as<std::uint32_t>(slots_at);
+        for (const std::uint64_t i : {std::uint64_t{0}, count - 1})
+            ASSERT_EQ(out[i], expected) << "round " << rounds << ", word " << i;
+        codec::stream_builder b;
+        for (const std::uint64_t event : events)
+            b.destroy(VGPU_OBJECT_EVENT, event);
+        b.destroy(VGPU_OBJECT_EVENT, read_event);
+        g.submit(b);
+        read_event = 0;
+        begun = 0;
+        ++rounds;
+    }
+};
+
+TEST_P(takeover, chain_of_many_commands) {
+    std::mt19937 random(3);
+    start();
+    many_commands p, at_last;
+    p.begin(*primary, GetParam().executes);
+    const auto some = [&](unsigned most) {
+        for (unsigned i = random() % most; i != 0; --i) {
+            p.run(*primary);
+            if (random() % 4 == 0)
+                host::pump();
+        }
+    };
+    for (int lives = 0; lives < 6 && !HasFailure(); ++lives) {
+        for (unsigned i = 1 + random() % 4; i != 0 && !HasFailure(); --i) {
+            some(40);
+            protected_guest::take_next();
+            at_last = p;
+        }
+        some(20); // is taken back
+        protected_guest::fail_over();
+        p = at_last;
+        some(40);
+        add_standby();
+        while (!primary->is(KAGEMUSHA_REPLICATION_PROTECTING) && !HasFailure())
+            some(2);
+        protect();
+    }
+    while (p.rounds < 3 && !HasFailure()) {
+        some(40);
+        protected_guest::take_next();
+    }
+}
+
+// A GPU that is slower than the one before: the guest knows that a command is over which still runs here, also when
+// this VM gets a standby and dies, too.
+TEST_P(takeover, what_the_guest_knows_is_told_by_no_survivor) {
+    if (!GetParam().executes)
+        GTEST_SKIP() << "commands take no time there";
+    start();
+    const std::uint64_t context = primary->context(), queue = primary->queue(context);
+    const std::uint64_t slow = primary->kernel(context, R"(
+        kernel void slow(uint times) {
+            volatile uint x = 0;
+            for (uint i = 0; i < times; i++)
+                x = x * 1664525u + i;
+        })",
+                                               "slow");
+    const std::uint64_t event = primary->new_id();
+    codec::stream_builder b;
+    b.launch({queue, event, {}}, slow, {}, codec::argument_builder{}.scalar(0, std::uint32_t{600'000'000}));
+    primary->submit(b);
+    ASSERT_EQ(primary->complete(event), 0);
+    protected_guest::take_next(); // the standby begins with it
+    for (int lives = 0; lives < 2; ++lives) {
+        protected_guest::fail_over();
+        add_standby();
+        protect();
+        protected_guest::take_next();
+    }
+    primary->finish(queue); // the guest is told each thing once (guest.cpp)
+}
+
 // Each survivor gets a new standby while the program runs, and dies.
 TEST_P(takeover, chain) {
     std::mt19937 random(7);

@@ -12,6 +12,8 @@
 #include <set>
 #include <span>
 
+#include "mirror/log/stream_events.hpp"
+
 namespace kagemusha::test {
 
 namespace {
@@ -155,7 +157,7 @@ void guest::send_ahead() {
 
 guest_state guest::save() {
     send_ahead();
-    return {memory_copy_, window_copy_, file_, next_id_, next_token_, done_, events_, open_};
+    return {memory_copy_, window_copy_, file_, next_id_, next_token_, done_, events_, asked_, open_};
 }
 
 void guest::resume(const guest_state& state) {
@@ -167,6 +169,7 @@ void guest::resume(const guest_state& state) {
     next_token_ = state.next_token;
     done_ = state.done;
     events_ = state.events;
+    asked_ = state.asked;
     open_ = state.open;
     for (const auto& [token, request] : state.open) {
         const kagemusha_request again = request.second.request(request.first, token);
@@ -190,6 +193,7 @@ void guest::on_record(const void* record, std::size_t bytes) {
         EXPECT_EQ(bytes, sizeof *c);
         EXPECT_EQ(c->event & VGPU_HOST_ID_BIT, 0u) << "the host's own event is told";
         EXPECT_TRUE(events_.emplace(c->event, c->status).second) << "told twice: " << c->event;
+        EXPECT_EQ(asked_.erase(c->event), 1u) << "nobody asked for it: " << c->event;
     } else if (head->type == VGPU_RECORD_LOST) {
         EXPECT_TRUE(may_be_lost()) << "the worker was lost";
         lost_ = true;
@@ -216,6 +220,8 @@ std::uint64_t guest::submit(const codec::stream_builder& b) {
         wait([this] { return !kagemusha_device_congested(device()); }, "room in the log");
     const auto kept = open_.emplace(token, std::pair(file_, b)).first->second;
     const kagemusha_request request = kept.second.request(file_, token);
+    mirror::for_each_event({static_cast<const std::byte*>(request.stream), request.stream_bytes},
+                           [this](codec::guest_id event) { asked_.insert(event); });
     kagemusha_device_submit(device(), &request);
     return token;
 }

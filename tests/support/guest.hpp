@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,6 +82,7 @@ struct guest_state {
     std::uint64_t next_id = 1, next_token = 1;
     std::map<std::uint64_t, vgpu_response> done;
     std::map<std::uint64_t, std::int32_t> events;
+    std::set<std::uint64_t> asked;
     std::map<std::uint64_t, std::pair<std::uint32_t, codec::stream_builder>> open; // requests, by token
 };
 
@@ -139,6 +141,7 @@ private:
     std::uint64_t next_token_ = 1;
     std::map<std::uint64_t, vgpu_response> done_;
     std::map<std::uint64_t, std::int32_t> events_;
+    std::set<std::uint64_t> asked_; // events that the guest waits for
     std::map<std::uint64_t, std::pair<std::uint32_t, codec::stream_builder>> open_; // file, stream; by token
 };
 
