@@ -36,35 +36,33 @@ net::receive_buffers standby_hold::receive(const mirror::entries& e) {
     if (stream_bytes_->load() + stream_bytes > hold_bytes_)
         return {};
     net::receive_buffers where;
-    const std::shared_ptr<std::vector<std::uint64_t>> streams(
-        new std::vector<std::uint64_t>(stream_bytes / 8),
-        [count = stream_bytes_, stream_bytes](const std::vector<std::uint64_t>* v) {
-            count->fetch_sub(stream_bytes);
-            delete v;
-        });
-    stream_bytes_->fetch_add(stream_bytes);
-    if (stream_bytes != 0)
-        where.pieces.push_back(std::as_writable_bytes(std::span(*streams)));
-    std::size_t word = 0;
+    // Each has memory of its own: an entry of another file, which waits for long, must not keep those that came in
+    // the same message. What is counted here is never more than what the state machine does.
     for (const auto& one : e.list) {
         auto held = std::make_unique<held_entry>();
         held->meta = one.meta;
         held->payloads = one.payloads;
-        held->streams = streams;
-        held->first_word = word;
-        word += one.meta.stream_bytes / 8;
-        if (const std::uint64_t bytes = mirror::arena_bytes(one.payloads); bytes != 0) {
-            if (!memory_.allocate(bytes, held->memory))
-                return {};
-        }
-        if ((one.meta.flags & mirror::entry_late_content) != 0)
-            place(*held); // its content has to find its payload; others wait until they run: it takes memory
-        // Content lies first, in the order in which it comes.
-        if (one.meta.content_bytes != 0 && (one.meta.flags & mirror::entry_late_content) == 0 &&
-            one.meta.content_bytes <= held->memory.bytes.size()) {
-            where.pieces.push_back(held->memory.bytes.first(one.meta.content_bytes));
+        if (const std::uint64_t bytes = one.meta.stream_bytes; bytes != 0) {
+            stream_bytes_->fetch_add(bytes);
+            auto words = std::make_unique_for_overwrite<std::uint64_t[]>(bytes / 8);
+            held->words = stream_words(words.release(), {stream_bytes_, bytes});
+            where.pieces.push_back(std::as_writable_bytes(std::span(held->words.get(), bytes / 8)));
         }
         incoming_.push_back(std::move(held));
+    }
+    for (const auto& one : incoming_) {
+        const mirror::entry_meta& meta = one->meta;
+        if (const std::uint64_t bytes = mirror::arena_bytes(one->payloads); bytes != 0) {
+            if (!memory_.allocate(bytes, one->memory))
+                return {};
+        }
+        if ((meta.flags & mirror::entry_late_content) != 0)
+            place(*one); // its content has to find its payload; others wait until they run: it takes memory
+        // Content lies first, in the order in which it comes.
+        if (meta.content_bytes != 0 && (meta.flags & mirror::entry_late_content) == 0 &&
+            meta.content_bytes <= one->memory.bytes.size()) {
+            where.pieces.push_back(one->memory.bytes.first(meta.content_bytes));
+        }
     }
     return where;
 }

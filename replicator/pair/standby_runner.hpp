@@ -12,6 +12,7 @@
 // Threads: the device's thread only.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -33,12 +34,22 @@ namespace kagemusha::pair {
 
 using mirror::log_sequence;
 
+// The stream of an entry. Its bytes are counted in a sum as long as it lives.
+struct counted_delete {
+    std::shared_ptr<std::atomic<std::uint64_t>> sum;
+    std::uint64_t bytes = 0;
+    void operator()(const std::uint64_t* words) const {
+        sum->fetch_sub(bytes);
+        delete[] words;
+    }
+};
+using stream_words = std::unique_ptr<std::uint64_t[], counted_delete>;
+
 // An entry that a standby holds.
 struct held_entry {
     mirror::entry_meta meta;
     std::vector<mirror::entry_payload> payloads;
-    std::shared_ptr<const std::vector<std::uint64_t>> streams; // of all entries of one message
-    std::size_t first_word = 0;
+    stream_words words;                 // null: the stream is empty
     mirror::agent_memory::block memory; // of all payloads; empty without
     mirror::replay_request request;     // where each of them lies in it
     bool failed_there = false;          // its call, on the primary
@@ -48,7 +59,7 @@ struct held_entry {
     std::uint64_t first_try_ms = 0; // of a call
 
     std::span<const std::byte> stream() const {
-        return std::as_bytes(std::span(*streams).subspan(first_word, meta.stream_bytes / 8));
+        return std::as_bytes(std::span(words.get(), words ? meta.stream_bytes / 8 : 0));
     }
     kagemusha_request as_request(std::uint64_t token) const {
         return request.request(meta.file, token, stream());
