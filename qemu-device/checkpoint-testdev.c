@@ -81,7 +81,7 @@ static void testdev_checkpoint(ReplicationState *rs, Error **errp)
 {
     CheckpointTestdev *s = rs->opaque;
 
-    if (migration_incoming_in_colo_state()) {
+    if (migration_incoming_in_colo_state() && !s->fail_checkpoints) {
         note(s, "checkpoint=%" PRIu64, s->sequence);
         return;
     }

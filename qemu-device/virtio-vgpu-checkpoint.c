@@ -510,8 +510,12 @@ static void virtio_vgpu_take_over(VirtIOVGPU *s)
     virtio_vgpu_stop_standby(s);
     s->standby = false;
     if (checkpoint->loaded && !checkpoint->fits) {
-        /* The library has to know which files the guest will miss. */
-        virtio_vgpu_call(s, virtio_vgpu_check_state, "", NULL);
+        /*
+         * The VM is there already. If it was another object that could not
+         * commit the checkpoint, the GPU follows; else the library has to know
+         * which files the guest will miss.
+         */
+        virtio_vgpu_call(s, virtio_vgpu_commit_state, "", NULL);
     }
     if (virtio_vgpu_call(s, virtio_vgpu_call_take_over,
                          "took over without the GPU's state, so what programs"

@@ -218,6 +218,25 @@ static void marker(Driver *d, uint32_t file, uint64_t event)
     driver_call(d, file, &s);
 }
 
+/*
+ * One that the standby has loaded when this returns; there is no other before
+ * somebody asks again.
+ */
+static void ask_for_checkpoint(Vm *vm)
+{
+    uint64_t committed = vm_checkpoints(vm->primary, "committed");
+    uint64_t epoch;
+
+    migrate_set_parameter_int(vm->primary, "x-checkpoint-delay", 3600000);
+    while (vm_checkpoints(vm->primary, "committed") == committed) {
+        g_usleep(1000);
+    }
+    epoch = replication_number(vm->primary, "checkpoint-epoch");
+    while (replication_number(vm->standby, "checkpoint-epoch") < epoch) {
+        g_usleep(1000);
+    }
+}
+
 /* ---- tests --------------------------------------------------------------- */
 
 /* What the guest finds of a queue when it asks the transport */
@@ -493,6 +512,43 @@ static void test_chain(void)
     driver_free(d);
 }
 
+/*
+ * Another object can't commit a checkpoint that the VM has loaded, and the host
+ * of the primary dies: what the GPU has done is of that checkpoint, too.
+ */
+static void test_not_committed(void)
+{
+    Vm vm = {
+        .d = driver_new(REPLICATION DEVICE ",replicable=on"
+                        " -device checkpoint-testdev,id=t"),
+        .standby = start_standby(PASSIVE " -device checkpoint-testdev,id=t"),
+    };
+    Driver *d = vm.d;
+    uint64_t memory = guest_alloc(&d->alloc, 4096);
+    QTestState *dead;
+
+    vm.primary = d->qts;
+    vm_protect_gpu(&vm);
+    driver_open(d, 1);
+    driver_make_objects(d, 1);
+    vm_protect(&vm);
+    vm_checkpoint(&vm);
+    ask_for_checkpoint(&vm);
+    write_pattern(d, 1);
+    qtest_qmp_assert_success(vm.standby, "{ 'execute': 'qom-set',"
+                             "  'arguments': { 'path':"
+                             "      '/machine/peripheral/t', 'property':"
+                             "      'fail-checkpoints', 'value': 1 } }");
+    migrate_set_parameter_int(vm.primary, "x-checkpoint-delay", 3600000);
+    qtest_qmp_eventwait(vm.standby, "COLO_EXIT");
+
+    dead = vm_fail_over(&vm);
+    read_buffer(d, 1, memory);
+    assert_pattern(d, memory);
+    end_dead(dead);
+    driver_free(d);
+}
+
 /* ---- tests: what is refused ---------------------------------------------- */
 
 static void expect_migration_fails(QTestState *qts, const char *sentence)
@@ -670,20 +726,10 @@ static void test_stopped(void)
     vm_checkpoint(&vm);
     qtest_qmp_assert_success(d->qts, "{ 'execute': 'stop' }");
     for (unsigned i = 0; i < 3; i++) {
-        uint64_t committed = vm_checkpoints(vm.primary, "committed") + 1;
-
         epoch = replication_number(vm.primary, "checkpoint-epoch");
-        /* Asks for one. */
-        migrate_set_parameter_int(vm.primary, "x-checkpoint-delay", 3600000);
-        while (vm_checkpoints(vm.primary, "committed") < committed) {
-            g_usleep(1000);
-        }
+        ask_for_checkpoint(&vm);
         g_assert_cmpuint(replication_number(vm.primary, "checkpoint-epoch"),
                          >, epoch);
-    }
-    epoch = replication_number(vm.primary, "checkpoint-epoch");
-    while (replication_number(vm.standby, "checkpoint-epoch") < epoch) {
-        g_usleep(1000);
     }
     qtest_qmp_assert_success(d->qts, "{ 'execute': 'cont' }");
     migrate_set_parameter_int(vm.primary, "x-checkpoint-delay", 50);
@@ -711,6 +757,7 @@ int main(int argc, char **argv)
     qtest_add_func("virtio-vgpu-takeover/window", test_window);
     qtest_add_func("virtio-vgpu-takeover/window/moves", test_window_moves);
     qtest_add_func("virtio-vgpu-takeover/chain", test_chain);
+    qtest_add_func("virtio-vgpu-takeover/not-committed", test_not_committed);
     qtest_add_func("virtio-vgpu-takeover/refused", test_refused);
     qtest_add_func("virtio-vgpu-takeover/generation", test_generation);
     qtest_add_func("virtio-vgpu-takeover/report-failures-while-stopped",
