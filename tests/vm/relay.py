@@ -66,6 +66,9 @@ class Relay:
         self.works = True
         self.bad = None  # makes the BadPath of each direction of each connection
         self.paths = {}  # of sockets, whose bytes go over it
+        # Of sockets: where the bytes go that were read and did not go yet, and they. One connection that is not read does
+        # not hold up another one, as a network does not.
+        self.waiting = {}
         self.swallows = None  # "there": what goes from near to far; "back": the other way
         self.open = True
         self.to_reset = False
@@ -104,8 +107,14 @@ class Relay:
                     if key.fileobj is not self.listener:
                         self.ready.unregister(key.fileobj)
                         key.fileobj.close()
+                for source in self.waiting:
+                    source.close()
+                self.waiting.clear()
             moved = False
-            for key, _ in self.ready.select(0.05):
+            for source, (target, data) in list(self.waiting.items()):
+                if source in self.waiting and not (self.swallows and self.way_of(source) == self.swallows):
+                    self.pass_on(source, target, data)
+            for key, _ in self.ready.select(0.001 if self.waiting else 0.05):
                 if self.swallows and self.way_of(key.fileobj) == self.swallows:
                     continue
                 if key.fileobj is self.listener:
@@ -118,6 +127,8 @@ class Relay:
                 time.sleep(0.02)
         for key in list(self.ready.get_map().values()):
             key.fileobj.close()
+        for source in self.waiting:
+            source.close()
 
     def way_of(self, source):
         """What comes from this socket; a new connection needs both ways."""
@@ -156,14 +167,33 @@ class Relay:
     def forward(self, source, target, most_bytes):
         try:
             data = source.recv(most_bytes)
-            if data:
-                if self.heard is not None and source in self.nears:
-                    self.heard += data
-                target.sendall(data)
-                return
         except OSError:
+            data = b""
+        if not data:
+            return self.end(source, target)
+        if self.heard is not None and source in self.nears:
+            self.heard += data
+        self.ready.unregister(source)
+        self.waiting[source] = target, data
+        return self.pass_on(source, target, data)
+
+    def pass_on(self, source, target, data):
+        """What has room there. Nothing more is read before all of it has gone."""
+        try:
+            data = data[target.send(data, socket.MSG_DONTWAIT):]
+        except BlockingIOError:
             pass
+        except OSError:
+            return self.end(source, target)
+        self.waiting[source] = target, data
+        if not data:
+            del self.waiting[source]
+            self.ready.register(source, selectors.EVENT_READ, target)
+        return None
+
+    def end(self, source, target):
         for end in (source, target):
+            self.waiting.pop(end, None)
             try:
                 self.ready.unregister(end)
             except (KeyError, ValueError):
