@@ -128,8 +128,43 @@ static void test_given_back(void)
     unlink(path);
 }
 
+/*
+ * The primary ends in the middle of telling what has changed of the devices: the
+ * checkpoint before goes on.
+ */
+static void test_cut(void)
+{
+    static const size_t told[] = { 2, 4, 9, 12, 15, 17 };
+    const uint64_t at = 32 * MiB;
+
+    for (unsigned int i = 0; i < ARRAY_SIZE(told); i++) {
+        PairOptions options = { .idle = true, .relay = true };
+        Pair pair = pair_start(&options);
+
+        pair_wait_colo(&pair);
+        testdev_clear_log(pair.primary);
+        qtest_writeb(pair.primary, at, 1);
+        commit(&pair, 1); /* the state of the devices goes whole */
+        commit(&pair, 2);
+        qtest_writeb(pair.primary, at, 2);
+        relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
+        pair_checkpoint(&pair);
+        relay_wait_held(pair.relay);
+        relay_hold_none(pair.relay);
+        relay_stop_stream(pair.relay, 0);
+        relay_pass(pair.relay);
+        relay_cut_in_changes(pair.relay, told[i]);
+        qtest_qmp_eventwait(pair.secondary, "COLO_EXIT");
+        lost_heartbeat(pair.secondary);
+        qtest_qmp_eventwait(pair.secondary, "RESUME");
+        g_assert_cmpuint(qtest_readb(pair.secondary, at), ==, 1);
+        pair_end(&pair);
+    }
+}
+
 void checkpoint_changes_add(void)
 {
+    qtest_add_func("/checkpoint/changes/cut", test_cut);
     qtest_add_func("/checkpoint/changes/busy", test_busy);
     qtest_add_func("/checkpoint/changes/whole", test_whole);
     qtest_add_func("/checkpoint/changes/given-back", test_given_back);

@@ -235,33 +235,53 @@ void relay_go_on(Relay *relay)
 
 /*
  * It ends with vmstate-size, a number, and so many bytes; or with what has
- * changed of them, its number, and so many bytes.
+ * changed of them, its number, and so many bytes. Returns where that begins, or
+ * -1 if it is not complete.
  */
-static bool checkpoint_is_complete(const GByteArray *kept)
+static ssize_t end_of_checkpoint(const GByteArray *kept, uint32_t *message)
 {
     for (size_t at = 0; at + 12 <= kept->len; at++) {
         const uint8_t *p = kept->data + at;
 
-        if (ldl_be_p(p) == COLO_MESSAGE_VMSTATE_SIZE &&
+        *message = ldl_be_p(p);
+        if (*message == COLO_MESSAGE_VMSTATE_SIZE &&
             ldq_be_p(p + 4) == kept->len - at - 12) {
-            return true;
+            return at;
         }
-        if (ldl_be_p(p) == VMSTATE_CHANGES && at + 16 <= kept->len &&
+        if (*message == VMSTATE_CHANGES && at + 16 <= kept->len &&
             ldl_be_p(p + 12) == kept->len - at - 16) {
-            return true;
+            return at;
         }
     }
-    return false;
+    return -1;
 }
 
 void relay_finish_and_cut(Relay *relay)
 {
+    uint32_t message;
+
     g_mutex_lock(&relay->lock);
-    while (!checkpoint_is_complete(relay->kept)) {
+    while (end_of_checkpoint(relay->kept, &message) < 0) {
         g_cond_wait(&relay->changed, &relay->lock);
     }
     g_assert_true(write_all(relay->secondary, relay->kept->data,
                             relay->kept->len));
+    shutdown(relay->secondary, SHUT_RDWR);
+    g_mutex_unlock(&relay->lock);
+}
+
+void relay_cut_in_changes(Relay *relay, size_t bytes)
+{
+    uint32_t message;
+    ssize_t at;
+
+    g_mutex_lock(&relay->lock);
+    while ((at = end_of_checkpoint(relay->kept, &message)) < 0) {
+        g_cond_wait(&relay->changed, &relay->lock);
+    }
+    g_assert_cmpuint(message, ==, VMSTATE_CHANGES);
+    g_assert_cmpuint(at + bytes, <, relay->kept->len);
+    g_assert_true(write_all(relay->secondary, relay->kept->data, at + bytes));
     shutdown(relay->secondary, SHUT_RDWR);
     g_mutex_unlock(&relay->lock);
 }

@@ -41,6 +41,8 @@ void relay_go_on(Relay *relay);
  * it to the secondary, and closes the connection to it before it can answer.
  */
 void relay_finish_and_cut(Relay *relay);
+/* The same, but of what tells the changes of the devices only @bytes go. */
+void relay_cut_in_changes(Relay *relay, size_t bytes);
 
 /* Ends the relay and whatever connections it still has. */
 void relay_free(Relay *relay);
