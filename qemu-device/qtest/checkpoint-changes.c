@@ -129,8 +129,8 @@ static void test_given_back(void)
 }
 
 /*
- * The primary ends in the middle of telling what has changed of the devices: the
- * checkpoint before goes on.
+ * The primary ends in the middle of telling what has changed of the devices:
+ * the checkpoint before goes on.
  */
 static void test_cut(void)
 {
