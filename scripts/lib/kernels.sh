@@ -22,10 +22,28 @@ _kernel_suffix() { # 6.1-cloud → cloud-amd64, 6.1-amd64 → amd64
     esac
 }
 
-# Newest version of one flavour that this machine can build modules against. 6.12 comes from Debian 12's backports on
-# Debian 12: the build programs inside trixie's header packages need a newer C library.
+# The packages that a guest with this kernel and its module are made of, or nothing if one of them is not in the archive: of
+# a security update it has some for hours before it has the signed ones, and no more those that they replace.
+_kernel_packages() { # FLAVOUR VERSION
+    local version=$2 suffix headers release about common kbuild found
+    suffix=$(_kernel_suffix "$1")
+    # The package names carry the release (6.1.0-56-cloud-amd64): follow the dependencies of the meta package.
+    headers=$(private_apt cache show "linux-headers-$suffix=$version" | sed -n 's/^Depends: \(linux-headers-[^ ,]*\).*/\1/p' | sed -n 1p)
+    release=${headers#linux-headers-}
+    [ -n "$release" ] || die "linux-headers-$suffix=$version does not name its headers"
+    about=$(private_apt cache show "$headers=$version" 2>/dev/null) || return 0
+    common=$(grep -o 'linux-headers-[^ ,]*-common' <<<"$about" | sed -n 1p)
+    kbuild=$(grep -o 'linux-kbuild-[^ ,]*' <<<"$about" | sed -n 1p)
+    found=$(private_apt cache madison "linux-image-$release" "$headers" "$common" "$kbuild" |
+        awk -v version="$version" '$3 == version { print $1 "=" $3 }' | sort -u)
+    [ "$(wc -l <<<"$found")" != 4 ] || echo "$found"
+}
+
+# Newest version of one flavour that this machine can build modules against. With a second argument one that is unpacked
+# here is not looked for in the archive. 6.12 comes from Debian 12's backports on Debian 12: the build programs inside
+# trixie's header packages need a newer C library.
 _kernel_version() {
-    local flavour=$1 series=${1%-*} suffix suites
+    local flavour=$1 series=${1%-*} suffix suites version
     suffix=$(_kernel_suffix "$flavour")
     case $series:$(debian_codename) in
     6.1:*) suites='bookworm' ;;
@@ -33,24 +51,23 @@ _kernel_version() {
     6.12:*) suites='trixie' ;;
     *) die "unknown kernel series '$series'" ;;
     esac
-    private_apt cache madison "linux-headers-$suffix" |
+    while read -r version; do
+        if [ -n "${2:-}" ] && [ -e "$KAGE_CACHE/kernels/$flavour-$version-$_kernel_format/version" ] ||
+            [ -n "$(_kernel_packages "$flavour" "$version")" ]; then
+            echo "$version"
+            return
+        fi
+    done < <(private_apt cache madison "linux-headers-$suffix" |
         awk -F ' *[|] *' -v suites="$suites" -v series="$series" \
             '{ split($3, place, " "); split(place[2], suite, "/"); sub(/-security$/, "", suite[1])
                if (suite[1] == suites && index($2, series ".") == 1) print $2 }' |
-        sort -V | tail -n 1
+        sort -rV | uniq)
 }
 
-# The packages that a guest with this kernel and its module are made of.
 _fetch_kernel_debs() { # FLAVOUR VERSION DIR
-    local flavour=$1 version=$2 dir=$3 suffix headers release common kbuild
-    suffix=$(_kernel_suffix "$flavour")
-    # The package names carry the release (6.1.0-56-cloud-amd64): follow the dependencies of the meta package.
-    headers=$(private_apt cache show "linux-headers-$suffix=$version" | sed -n 's/^Depends: \(linux-headers-[^ ,]*\).*/\1/p' | sed -n 1p)
-    release=${headers#linux-headers-}
-    [ -n "$release" ] || die "linux-headers-$suffix=$version does not name its headers"
-    common=$(private_apt cache show "$headers=$version" | grep -o 'linux-headers-[^ ,]*-common' | sed -n 1p)
-    kbuild=$(private_apt cache show "$headers=$version" | grep -o 'linux-kbuild-[^ ,]*' | sed -n 1p)
-    fetch_debs "$dir" "linux-image-$release=$version" "$headers=$version" "$common=$version" "$kbuild=$version"
+    local packages
+    mapfile -t packages < <(_kernel_packages "$1" "$2")
+    fetch_debs "$3" "${packages[@]}"
 }
 
 _unpack_kernel() {
@@ -94,7 +111,7 @@ kernel_dir() {
     if [ -n "${KAGEMUSHA_GUEST_SOURCE:-}" ]; then
         version=$(cat "$KAGEMUSHA_GUEST_SOURCE/kernel/$flavour.version")
     else
-        version=$(_kernel_version "$flavour")
+        version=$(_kernel_version "$flavour" unpacked)
     fi
     [ -n "$version" ] || die "no package of kernel $flavour found in the archive"
     cached kernels "$flavour-$version-$_kernel_format" "Fetching guest kernel $version ($flavour)" \
