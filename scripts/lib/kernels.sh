@@ -65,9 +65,9 @@ _kernel_version() {
 }
 
 _fetch_kernel_debs() { # FLAVOUR VERSION DIR
-    local packages
-    mapfile -t packages < <(_kernel_packages "$1" "$2")
-    fetch_debs "$3" "${packages[@]}"
+    local wanted
+    mapfile -t wanted < <(_kernel_packages "$1" "$2")
+    fetch_debs "$3" "${wanted[@]}"
 }
 
 _unpack_kernel() {
