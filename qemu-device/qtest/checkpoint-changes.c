@@ -147,12 +147,7 @@ static void test_cut(void)
         commit(&pair, 1); /* the state of the devices goes whole */
         commit(&pair, 2);
         qtest_writeb(pair.primary, at, 2);
-        relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
-        pair_checkpoint(&pair);
-        relay_wait_held(pair.relay);
-        relay_hold_none(pair.relay);
-        relay_stop_stream(pair.relay, 0);
-        relay_pass(pair.relay);
+        pair_checkpoint_stopped(&pair, 0);
         relay_cut_in_changes(pair.relay, told[i]);
         qtest_qmp_eventwait(pair.secondary, "COLO_EXIT");
         lost_heartbeat(pair.secondary);

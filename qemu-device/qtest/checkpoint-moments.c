@@ -121,13 +121,8 @@ static void test_stage(void)
     Pair pair = idle_pair();
     uint8_t byte;
 
-    relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
     qtest_memset(pair.primary, BLOCK, 0x5a, 32 * MiB);
-    pair_checkpoint(&pair);
-    relay_wait_held(pair.relay);
-    relay_hold_none(pair.relay);
-    relay_stop_stream(pair.relay, 0);
-    relay_pass(pair.relay);
+    pair_checkpoint_stopped(&pair, 0);
     pair_wait_pauses(&pair, 1);
     g_assert_true(is_running(pair.primary));
     g_assert_cmpuint(testdev_number(pair.primary, "commits"), ==, 0);
@@ -278,13 +273,8 @@ static void test_connection_lost_in_pause(void)
     Pair pair = pair_start(&options);
 
     pair_wait_colo(&pair);
-    relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
     qtest_memset(pair.primary, BLOCK, 0x5a, 32 * MiB);
-    pair_checkpoint(&pair);
-    relay_wait_held(pair.relay);
-    relay_hold_none(pair.relay);
-    relay_stop_stream(pair.relay, 0);
-    relay_pass(pair.relay);
+    pair_checkpoint_stopped(&pair, 0);
     relay_wait_stopped(pair.relay);
     g_assert_false(is_running(pair.primary));
     relay_free(pair.relay);
@@ -305,13 +295,8 @@ static Pair pair_stopped_in_ram(void)
     testdev_wait(pair.primary, "commit=1 ");
     testdev_wait(pair.secondary, "checkpoint=1 ");
 
-    relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
     qtest_memset(pair.primary, BLOCK, 0x55, 4 * MiB);
-    pair_checkpoint(&pair);
-    relay_wait_held(pair.relay);
-    relay_hold_none(pair.relay);
-    relay_stop_stream(pair.relay, 1 * MiB);
-    relay_pass(pair.relay);
+    pair_checkpoint_stopped(&pair, 1 * MiB);
     relay_wait_stopped(pair.relay);
     return pair;
 }
@@ -367,13 +352,8 @@ static void test_silent_secondary(void)
 {
     Pair pair = idle_pair();
 
-    relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
     qtest_memset(pair.primary, BLOCK, 0x5a, 32 * MiB);
-    pair_checkpoint(&pair);
-    relay_wait_held(pair.relay);
-    relay_hold_none(pair.relay);
-    relay_stop_stream(pair.relay, 0);
-    relay_pass(pair.relay);
+    pair_checkpoint_stopped(&pair, 0);
     pair_wait_pauses(&pair, 1);
     relay_wait_stopped(pair.relay);
 
@@ -393,12 +373,7 @@ static void test_acknowledged(void)
 {
     Pair pair = idle_pair();
 
-    relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
-    pair_checkpoint(&pair);
-    relay_wait_held(pair.relay);
-    relay_hold_none(pair.relay);
-    relay_stop_stream(pair.relay, 0);
-    relay_pass(pair.relay);
+    pair_checkpoint_stopped(&pair, 0);
     testdev_clear_log(pair.secondary);
     relay_finish_and_cut(pair.relay);
     qtest_qmp_eventwait(pair.secondary, "COLO_EXIT");
@@ -565,13 +540,8 @@ static void test_stop_in_pause(void)
     Pair pair = pair_start(&options);
 
     pair_wait_colo(&pair);
-    relay_hold(pair.relay, COLO_MESSAGE_CHECKPOINT_REPLY);
     qtest_memset(pair.primary, BLOCK, 0x5a, 32 * MiB);
-    pair_checkpoint(&pair);
-    relay_wait_held(pair.relay);
-    relay_hold_none(pair.relay);
-    relay_stop_stream(pair.relay, 0);
-    relay_pass(pair.relay);
+    pair_checkpoint_stopped(&pair, 0);
     relay_wait_stopped(pair.relay);
     /* It waits for the relay to take more. */
     g_assert_false(is_running(pair.primary));

@@ -226,6 +226,16 @@ void pair_checkpoint(Pair *pair)
     migrate_set_parameter_int(pair->primary, "x-checkpoint-delay", NEVER_MS);
 }
 
+void pair_checkpoint_stopped(Pair *pair, uint64_t bytes)
+{
+    relay_hold(pair->relay, COLO_MESSAGE_CHECKPOINT_REPLY);
+    pair_checkpoint(pair);
+    relay_wait_held(pair->relay);
+    relay_hold_none(pair->relay);
+    relay_stop_stream(pair->relay, bytes);
+    relay_pass(pair->relay);
+}
+
 void pair_wait_pauses(Pair *pair, unsigned int count)
 {
     pair->pauses += count;

@@ -50,6 +50,11 @@ void pair_end(Pair *pair);
 
 /* Asks for a checkpoint, by setting the interval to what it is. */
 void pair_checkpoint(Pair *pair);
+/*
+ * The same, with a relay, which keeps back what is behind the first @bytes of
+ * the primary's stream.
+ */
+void pair_checkpoint_stopped(Pair *pair, uint64_t bytes);
 /* Each checkpoint stops the primary and starts it again: the next @count. */
 void pair_wait_pauses(Pair *pair, unsigned int count);
 void pair_wait_colo(Pair *pair);

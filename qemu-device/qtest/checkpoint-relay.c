@@ -256,33 +256,45 @@ static ssize_t end_of_checkpoint(const GByteArray *kept, uint32_t *message)
     return -1;
 }
 
+/* With the lock: waits for it; returns where the last part of it begins. */
+static size_t wait_for_end(Relay *relay, uint32_t *message)
+{
+    ssize_t at;
+
+    while ((at = end_of_checkpoint(relay->kept, message)) < 0) {
+        g_cond_wait(&relay->changed, &relay->lock);
+    }
+    return at;
+}
+
+/* With the lock */
+static void give_and_cut(Relay *relay, size_t bytes)
+{
+    g_assert_cmpuint(bytes, <=, relay->kept->len);
+    g_assert_true(write_all(relay->secondary, relay->kept->data, bytes));
+    shutdown(relay->secondary, SHUT_RDWR);
+}
+
 void relay_finish_and_cut(Relay *relay)
 {
     uint32_t message;
 
     g_mutex_lock(&relay->lock);
-    while (end_of_checkpoint(relay->kept, &message) < 0) {
-        g_cond_wait(&relay->changed, &relay->lock);
-    }
-    g_assert_true(write_all(relay->secondary, relay->kept->data,
-                            relay->kept->len));
-    shutdown(relay->secondary, SHUT_RDWR);
+    wait_for_end(relay, &message);
+    give_and_cut(relay, relay->kept->len);
     g_mutex_unlock(&relay->lock);
 }
 
 void relay_cut_in_changes(Relay *relay, size_t bytes)
 {
     uint32_t message;
-    ssize_t at;
+    size_t at;
 
     g_mutex_lock(&relay->lock);
-    while ((at = end_of_checkpoint(relay->kept, &message)) < 0) {
-        g_cond_wait(&relay->changed, &relay->lock);
-    }
+    at = wait_for_end(relay, &message);
     g_assert_cmpuint(message, ==, VMSTATE_CHANGES);
     g_assert_cmpuint(at + bytes, <, relay->kept->len);
-    g_assert_true(write_all(relay->secondary, relay->kept->data, at + bytes));
-    shutdown(relay->secondary, SHUT_RDWR);
+    give_and_cut(relay, at + bytes);
     g_mutex_unlock(&relay->lock);
 }
 

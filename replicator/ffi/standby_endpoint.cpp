@@ -47,10 +47,8 @@ public:
         o.log = logger(c);
         o.live = [self = made.get()] { self->on_live(); };
         made->log_ = logger(c);
-        made->next_->set_amend([self = made.get()](std::vector<core::file_checkpoint>& files) {
-            if (self->taken_over_)
-                self->side_->amend(files);
-        });
+        made->next_->set_amend(
+            [self = made.get()](std::vector<core::file_checkpoint>& files) { self->side_->amend(files); });
         made->side_ = pair::standby_driver::create(std::move(o), error);
         if (!made->side_)
             return nullptr;
@@ -153,8 +151,10 @@ public:
         return taken_over_ ? next_->begin_close_epoch(error) : is_standby(error);
     }
     int close_epoch(std::uint32_t wait_ms, std::string& error) override {
-        if (!taken_over_ || live_)
-            return taken_over_ ? next_->close_epoch(wait_ms, error) : is_standby(error);
+        if (!taken_over_)
+            return is_standby(error);
+        if (live_)
+            return next_->close_epoch(wait_ms, error);
         // Requests that wait for that are in no checkpoint of the device.
         error =
             "the log of the primary before is still being given to the GPU; it will be protected when that "

@@ -3,10 +3,23 @@
 // guest's. How the log gets here is in standby_driver.cpp.
 #include <cstring>
 #include <future>
+#include <optional>
 
 #include "pair/standby_driver_impl.hpp"
 
 namespace kagemusha::pair {
+
+namespace {
+
+std::optional<vgpu_record_completion> completion_in(std::span<const std::byte> record) {
+    vgpu_record_completion c;
+    if (record.size() != sizeof(c))
+        return {};
+    std::memcpy(&c, record.data(), sizeof(c));
+    return c.record.type == VGPU_RECORD_COMPLETION ? std::optional(c) : std::nullopt;
+}
+
+} // namespace
 
 standby_driver::record_owner threaded_standby::on_record(std::span<const std::byte> record) {
     vgpu_record head;
@@ -17,15 +30,13 @@ standby_driver::record_owner threaded_standby::on_record(std::span<const std::by
         runner_.on_record(record);
         return record_owner::side;
     }
-    if (head.type == VGPU_RECORD_COMPLETION) {
-        vgpu_record_completion c;
-        std::memcpy(&c, record.data(), sizeof(c));
-        if ((c.event & VGPU_HOST_ID_BIT) != 0) {
+    if (const auto c = completion_in(record)) {
+        if ((c->event & VGPU_HOST_ID_BIT) != 0) {
             runner_.on_record(record);
             return record_owner::side;
         }
-        if (!completions_.tells(head.file, c.event)) {
-            completions_.over(head.file, c.event);
+        if (!completions_.tells(head.file, c->event)) {
+            completions_.over(head.file, c->event);
             return record_owner::nobody;
         }
     } else if (head.type == VGPU_RECORD_QUEUE_ERROR) {
@@ -45,12 +56,8 @@ void threaded_standby::told(std::span<const std::byte> record) {
         records_.pop_front();
         return;
     }
-    vgpu_record_completion c;
-    if (record.size() == sizeof(c)) {
-        std::memcpy(&c, record.data(), sizeof(c));
-        if (c.record.type == VGPU_RECORD_COMPLETION)
-            completions_.over(c.record.file, c.event);
-    }
+    if (const auto c = completion_in(record))
+        completions_.over(c->record.file, c->event);
 }
 
 std::string threaded_standby::check(const mirror::vm_state& state) const {
@@ -212,13 +219,10 @@ void threaded_standby::amend(std::vector<core::file_checkpoint>& files) const {
             std::memcpy(&head, record.data(), sizeof(head));
             if (head.file != f.file)
                 continue;
-            if (head.type == VGPU_RECORD_COMPLETION) {
-                vgpu_record_completion c;
-                std::memcpy(&c, record.data(), sizeof(c));
-                f.unreported.push_back(c.event);
-            } else {
+            if (const auto c = completion_in(record))
+                f.unreported.push_back(c->event);
+            else
                 first.insert(first.end(), record.begin(), record.end());
-            }
         }
         f.records.insert(f.records.begin(), first.begin(), first.end());
     }

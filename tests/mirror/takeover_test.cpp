@@ -31,11 +31,27 @@ constexpr std::uint32_t depth = 6; // steps in flight
 constexpr std::uint32_t steps_per_queue = 15;
 constexpr std::uint64_t slots_at = 1 << 20, inputs_at = 2 << 20;
 
+// What the programs have on the GPU.
+struct objects {
+    std::uint64_t context = 0, queues[2] = {}, state = 0, kernel = 0;
+
+    void begin(guest& g, bool executes) {
+        context = g.context();
+        for (std::uint64_t& queue : queues)
+            queue = g.queue(context);
+        state = g.buffer(context, bytes);
+        if (executes)
+            kernel = g.kernel(context, source, "proceed");
+        std::memset(g.memory(), 0, bytes);
+        g.write(queues[0], state, 0, bytes);
+    }
+};
+
 // A program of the guest's. Each step writes an input, changes a state on the GPU and reads it back; results
 // are checked in order. After some steps it waits for all of them and goes on with another queue: nothing but
 // this wait orders the commands of the two. What it remembers is here, as a program's memory is.
-struct program {
-    std::uint64_t context = 0, queues[2] = {}, state = 0, input = 0, kernel = 0;
+struct program : objects {
+    std::uint64_t input = 0;
     std::uint32_t begun = 0, checked = 0;
     struct flight {
         std::uint64_t read_event = 0, step_event = 0;
@@ -44,15 +60,8 @@ struct program {
     std::uint32_t expected_state = 0;
 
     void begin(guest& g, bool executes) {
-        context = g.context();
-        for (std::uint64_t& queue : queues)
-            queue = g.queue(context);
-        state = g.buffer(context, bytes);
+        objects::begin(g, executes);
         input = g.buffer(context, bytes);
-        if (executes)
-            kernel = g.kernel(context, source, "proceed");
-        std::memset(g.memory(), 0, bytes);
-        g.write(queues[0], state, 0, bytes);
     }
     bool may_begin() const {
         return begun - checked < depth && (begun % steps_per_queue != 0 || begun == checked);
@@ -192,23 +201,13 @@ TEST_P(takeover, a_program_goes_on_from_the_last_checkpoint) {
 
 // A program that enqueues many small commands, each behind the one before it and on the other one of two queues,
 // and lets go of their events when the last one is over.
-struct many_commands {
+struct many_commands : objects {
     static constexpr std::uint32_t length = 24;
-    std::uint64_t context = 0, queues[2] = {}, state = 0, kernel = 0, read_event = 0;
+    std::uint64_t read_event = 0;
     std::uint64_t events[length] = {};
     std::uint32_t begun = 0; // of this round
     std::uint32_t value = 0, expected = 0, rounds = 0;
 
-    void begin(guest& g, bool executes) {
-        context = g.context();
-        for (std::uint64_t& queue : queues)
-            queue = g.queue(context);
-        state = g.buffer(context, bytes);
-        if (executes)
-            kernel = g.kernel(context, source, "proceed");
-        std::memset(g.memory(), 0, bytes);
-        g.write(queues[0], state, 0, bytes);
-    }
     void run(guest& g) {
         if (begun < length)
             return enqueue(g);

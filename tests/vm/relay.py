@@ -103,13 +103,7 @@ class Relay:
                 continue
             if self.to_reset:
                 self.to_reset = False
-                for key in list(self.ready.get_map().values()):
-                    if key.fileobj is not self.listener:
-                        self.ready.unregister(key.fileobj)
-                        key.fileobj.close()
-                for source in self.waiting:
-                    source.close()
-                self.waiting.clear()
+                self.drop()
             moved = False
             for source, (target, data) in list(self.waiting.items()):
                 if source in self.waiting and not (self.swallows and self.way_of(source) == self.swallows):
@@ -125,10 +119,18 @@ class Relay:
                     self.forward(key.fileobj, key.data, room_bytes)
             if not moved and (self.swallows or self.bad):
                 time.sleep(0.02)
+        self.drop()
+        self.listener.close()
+
+    def drop(self):
+        """Ends all connections."""
         for key in list(self.ready.get_map().values()):
-            key.fileobj.close()
+            if key.fileobj is not self.listener:
+                self.ready.unregister(key.fileobj)
+                key.fileobj.close()
         for source in self.waiting:
             source.close()
+        self.waiting.clear()
 
     def way_of(self, source):
         """What comes from this socket; a new connection needs both ways."""
@@ -170,37 +172,40 @@ class Relay:
         except OSError:
             data = b""
         if not data:
-            return self.end(source, target)
+            self.end(source, target)
+            return
         if self.heard is not None and source in self.nears:
             self.heard += data
         self.ready.unregister(source)
         self.waiting[source] = target, data
-        return self.pass_on(source, target, data)
+        self.pass_on(source, target, data)
 
     def pass_on(self, source, target, data):
         """What has room there. Nothing more is read before all of it has gone."""
         try:
             data = data[target.send(data, socket.MSG_DONTWAIT):]
         except BlockingIOError:
-            pass
+            return
         except OSError:
-            return self.end(source, target)
-        self.waiting[source] = target, data
-        if not data:
+            self.end(source, target)
+            return
+        if data:
+            self.waiting[source] = target, data
+        else:
             del self.waiting[source]
             self.ready.register(source, selectors.EVENT_READ, target)
-        return None
 
     def end(self, source, target):
-        for end in (source, target):
-            self.waiting.pop(end, None)
+        """Ends one connection."""
+        for each in (source, target):
+            self.waiting.pop(each, None)
             try:
-                self.ready.unregister(end)
+                self.ready.unregister(each)
             except (KeyError, ValueError):
                 pass
-            self.nears.discard(end)
-            self.paths.pop(end, None)
-            end.close()
+            self.nears.discard(each)
+            self.paths.pop(each, None)
+            each.close()
 
     def close(self):
         self.open = False
