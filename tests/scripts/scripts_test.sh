@@ -241,14 +241,32 @@ check 'a machine without an archive is told' failed "$(result config_for trixie 
 
 # ---- kernels ------------------------------------------------------------------------------------------------------------
 
-private_apt() { # cache madison linux-headers-…
-    cat <<'LIST'
+# An archive in which each kernel has its four packages, but for those of which $half has a version: of them it has no image.
+half=
+private_apt() { # cache madison PACKAGE…, cache show PACKAGE=VERSION
+    local package=${3%%=*} version=${3#*=} name
+    case "$2 $package" in
+    'madison linux-headers-cloud-amd64')
+        cat <<'LIST'
 linux-headers-cloud-amd64 | 6.12.117-1 | http://mirror.invalid/security trixie-security/main amd64 Packages
 linux-headers-cloud-amd64 | 6.12.107-1 | http://mirror.invalid/debian trixie/main amd64 Packages
 linux-headers-cloud-amd64 | 6.12.95-1~bpo12+1 | http://mirror.invalid/debian bookworm-backports/main amd64 Packages
 linux-headers-cloud-amd64 |  6.1.99-2 | http://mirror.invalid/security bookworm-security/main amd64 Packages
 linux-headers-cloud-amd64 |  6.1.176-1 | http://mirror.invalid/debian bookworm/main amd64 Packages
 LIST
+        ;;
+    'show linux-headers-cloud-amd64') echo "Depends: linux-headers-$version-cloud-amd64 (= $version)" ;;
+    show*) echo "Depends: linux-headers-$version-common (= $version), linux-kbuild-$version, gcc-12" ;;
+    madison*)
+        for name in "${@:3}"; do
+            version=${name#linux-*-}
+            version=${version%-cloud-amd64}
+            version=${version%-common}
+            [ "$name" = "linux-image-$half-cloud-amd64" ] ||
+                echo "$name | $version | http://mirror.invalid/debian bookworm/main amd64 Packages"
+        done
+        ;;
+    esac
 }
 debian_codename() { echo bookworm; }
 check '6.12 on Debian 12 is the backport' '6.12.95-1~bpo12+1' "$(_kernel_version 6.12-cloud)"
@@ -256,6 +274,14 @@ check '6.1 is the newest of release and security' 6.1.176-1 "$(_kernel_version 6
 debian_codename() { echo trixie; }
 check '6.12 on Debian 13 is its own' 6.12.117-1 "$(_kernel_version 6.12-cloud)"
 check '6.1 on Debian 13 is that of Debian 12' 6.1.176-1 "$(_kernel_version 6.1-cloud)"
+half=6.12.117-1
+check 'a kernel of which the archive has only some packages is not the newest' 6.12.107-1 "$(_kernel_version 6.12-cloud)"
+check 'and none of it is fetched' '' "$(_kernel_packages 6.12-cloud 6.12.117-1)"
+half=
+check 'its four packages are fetched' "linux-headers-6.1.176-1-cloud-amd64=6.1.176-1
+linux-headers-6.1.176-1-common=6.1.176-1
+linux-image-6.1.176-1-cloud-amd64=6.1.176-1
+linux-kbuild-6.1.176-1=6.1.176-1" "$(_kernel_packages 6.1-cloud 6.1.176-1)"
 check 'an unknown flavour is refused' failed "$(result _kernel_version 6.6-cloud)"
 
 printf '%d checks, %d failed\n' "$checks" "$failures"
