@@ -195,7 +195,7 @@ class Native:
 
 class Loopback(Native):
     """On the host, with the guest's OpenCL driver linked to the device library (tests/loopback), and a worker that has the
-    GPU. A program's memory crosses by a copy, where a guest's pages would be pinned."""
+    GPU. Payloads from 1 MiB on are in pages that program and worker share, where a guest's pages would be pinned."""
 
     def __init__(self, suite, build, gpu):
         self.vendors = tempfile.TemporaryDirectory()  # not every loader takes the library itself for it
@@ -203,7 +203,7 @@ class Loopback(Native):
         Path(self.vendors.name, "loopback.icd").write_text(f"{library}\n", encoding="utf-8")
         super().__init__(suite, {
             **os.environ, "OCL_ICD_VENDORS": self.vendors.name,
-            "SUITE_DEVICE": "0.0", "KAGEMUSHA_LOOPBACK_GPU": gpu,
+            "SUITE_DEVICE": "0.0", "KAGEMUSHA_LOOPBACK_GPU": gpu, "KAGEMUSHA_LOOPBACK_SHARE": str(1 << 20),
             "KAGEMUSHA_WORKER": str(build.resolve() / "replicator" / "worker" / "kagemusha-worker")})
 
     def counters(self):

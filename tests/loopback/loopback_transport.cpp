@@ -7,14 +7,15 @@
 //
 // A worker sees only shared memory, a program's own memory is not: payloads are copied through an arena (a
 // memfd) that is the device's region 0. That copy is the guest kernel's page pinning turned into its plain
-// opposite, and the one thing that is not real here.
+// opposite, and the one thing that is not real here. A measurement can do without it (_SHARE, shared_pages.hpp).
 //
 // Environment: KAGEMUSHA_LOOPBACK_DEVICES (1: how many devices of one kind the program has),
 // KAGEMUSHA_LOOPBACK_MAX_PAYLOAD (bytes of the program's memory that one request may carry),
 // KAGEMUSHA_LOOPBACK_BACKEND (opencl), _GPU, _OPTIONS, _IN_PROCESS (0), _SANDBOX (0 required, 1
-// best effort, 2 off), _HANG_TIMEOUT_MS, _STATS (1: print counters at the end), _REPLICATE_TO (where a
-// standby of the VM "loopback" listens; at the end the program waits until the standby has done everything,
-// and fails if that does not protect it any more).
+// best effort, 2 off), _HANG_TIMEOUT_MS, _STATS (1: print counters at the end), _SHARE (bytes: a payload
+// of so many or more is in pages that program and arena share), _REPLICATE_TO (where a standby of the VM
+// "loopback" listens; at the end the program waits until the standby has done everything, and fails if that
+// does not protect it any more).
 #include "guest-driver/opencl/transport.hpp"
 
 #include <CL/cl.h>
@@ -22,6 +23,8 @@
 
 #include "gpu/copy_crew.hpp"
 #include "range_allocator.hpp"
+#include "requests.hpp"
+#include "shared_pages.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -29,6 +32,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -37,6 +41,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -60,44 +65,13 @@ std::uint32_t number(const char* name, const char* fallback) {
     return static_cast<std::uint32_t>(std::strtoul(environment(name, fallback), nullptr, 10));
 }
 
-struct pending_request {
-    std::uint64_t sequence = 0;
-    bool waitable = false;
-    std::uint32_t completion_count = 0;
-    std::vector<std::uint64_t> stream; // 8-byte aligned
-    std::vector<payload> payloads;
-    std::vector<kagemusha_payload> table;
-    std::vector<kagemusha_segment> segments;
-    std::vector<bool> filled; // per payload: a read writes all of it
-    std::vector<bool> copied; // per payload: the program has its data already
-};
-
-struct queued_read {
-    std::uint64_t position; // in its queue
-    std::uint64_t sequence; // of its request
-    std::uint32_t payload;
-};
-
-struct queue_order {
-    bool in_order = true;
-    std::uint64_t position = 0; // of the last command
-    std::vector<queued_read> reads;
-};
-
-// What the completion of an event tells: its own command, or every command of the queue up to it.
-struct told {
-    std::uint64_t queue;
-    std::uint64_t position;
-    bool all_before;
-};
-
 class loopback_transport final : public transport {
 public:
     static std::unique_ptr<transport> open(const std::string& name, std::string& error) {
         auto self = std::unique_ptr<loopback_transport>(new loopback_transport);
         if (!self->start(name, error))
             return nullptr;
-        if (self->replicated_)
+        if (self->replicated_ || self->stats_)
             finish_at_exit(self.get());
         return self;
     }
@@ -110,8 +84,7 @@ public:
         if (device_) {
             if (replicated_)
                 print_replication();
-            if (number("KAGEMUSHA_LOOPBACK_STATS", "0"))
-                print_stats();
+            print_stats();
             kagemusha_device_destroy(device_);
         }
         if (arena_ != MAP_FAILED)
@@ -133,8 +106,10 @@ public:
         } else if (open.push_back(one); open.size() == 1) {
             std::atexit([] {
                 for (loopback_transport* last : std::exchange(open, {}))
-                    if (last->process_ == ::getpid()) // a child has no thread to wait for
+                    if (last->process_ == ::getpid()) { // a child has no thread to wait for
                         last->finish();
+                        last->print_stats();
+                    }
             });
         }
     }
@@ -160,16 +135,17 @@ public:
         if (in_flight_.size() >= limits_.max_requests || credits_ < request.completion_count)
             return -EAGAIN;
         for (const payload& entry : request.payloads) {
-            std::uint64_t offset = 0;
-            const std::uint64_t room = rounded(entry.bytes);
-            if (!arena_ranges_.allocate(room, offset)) {
-                for (const kagemusha_segment& segment : pending->segments)
-                    arena_ranges_.release(segment.offset, rounded(segment.bytes));
+            std::optional<shared_pages::place> place;
+            if (shared_)
+                place = shared_->share(entry.address, entry.bytes);
+            if (!place && !arena_ranges_.allocate(rounded(entry.bytes), place.emplace().offset)) {
+                release(*pending);
                 return -EAGAIN;
             }
+            pending->shared.emplace_back(place->begin, place->end);
             pending->table.push_back({entry.bytes, static_cast<std::uint32_t>(pending->segments.size()), 1,
                                       entry.device_writes ? 1u : 0u, 0});
-            pending->segments.push_back({offset, entry.bytes, 0, 0});
+            pending->segments.push_back({place->offset, entry.bytes, 0, 0});
             pending->payloads.push_back(entry);
         }
         pending->stream.resize(request.stream.size() / 8);
@@ -180,8 +156,7 @@ public:
         note_order(*pending);
         for (std::size_t i = 0; i < pending->payloads.size(); ++i)
             if (!pending->filled[i])
-                copy(arena() + pending->segments[i].offset, pending->payloads[i].address,
-                     pending->payloads[i].bytes);
+                copy_payload(*pending, i, true);
         credits_ -= request.completion_count;
         inbox_.push_back(pending->sequence);
         in_flight_.emplace(sequence, std::move(pending));
@@ -235,6 +210,8 @@ private:
 
     // What a VM has not: its time is told at the end, to be taken off. Lock held.
     void copy(void* to, const void* from, std::size_t bytes) {
+        if (bytes == 0)
+            return;
         const auto begin = std::chrono::steady_clock::now();
         gpu::copy_crew::common().share(bytes, [&](std::uint64_t first, std::uint64_t end) {
             std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
@@ -244,6 +221,22 @@ private:
         copied_bytes_ += bytes;
     }
 
+    void copy_payload(const pending_request& pending, std::size_t index, bool into_arena) {
+        auto* from = static_cast<std::byte*>(pending.payloads[index].address);
+        std::byte* to = arena() + pending.segments[index].offset;
+        if (!into_arena)
+            std::swap(from, to);
+        const auto [first, last] = pending.shared[index];
+        copy(to, from, first);
+        copy(to + last, from + last, pending.payloads[index].bytes - last);
+    }
+
+    void release(const pending_request& pending) {
+        for (std::size_t i = 0; i < pending.segments.size(); ++i)
+            if (pending.shared[i].second == 0)
+                arena_ranges_.release(pending.segments[i].offset, rounded(pending.segments[i].bytes));
+    }
+
     void wake() {
         const std::uint64_t one = 1;
         if (::write(wake_fd_, &one, sizeof one) < 0 && errno != EAGAIN)
@@ -251,7 +244,9 @@ private:
     }
 
     bool start(const std::string& name, std::string& error) {
-        arena_fd_ = ::memfd_create("kagemusha-loopback", MFD_CLOEXEC);
+        static std::atomic<unsigned> transports{0};
+        const std::string arena_name = "kagemusha-loopback-" + std::to_string(transports++);
+        arena_fd_ = ::memfd_create(arena_name.c_str(), MFD_CLOEXEC);
         wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (arena_fd_ < 0 || wake_fd_ < 0 || ::ftruncate(arena_fd_, static_cast<off_t>(arena_bytes)) != 0) {
             error = "can't make the loopback's shared memory";
@@ -263,6 +258,8 @@ private:
             error = "can't map the loopback's shared memory";
             return false;
         }
+        if (const std::uint32_t smallest_bytes = number("KAGEMUSHA_LOOPBACK_SHARE", "0"))
+            shared_.emplace(arena_fd_, arena_name, arena(), arena_ranges_, smallest_bytes);
         // What makes this program find the loopback must not make the worker find it too.
         ::unsetenv("OCL_ICD_VENDORS");
         ::unsetenv("OCL_ICD_FILENAMES");
@@ -456,7 +453,7 @@ private:
     void copy_back(pending_request& pending, std::size_t index) {
         const payload& entry = pending.payloads[index];
         if (entry.device_writes && !pending.copied[index]) // once: then the memory is the program's again
-            copy(entry.address, arena() + pending.segments[index].offset, entry.bytes);
+            copy_payload(pending, index, false);
         pending.copied[index] = true;
     }
 
@@ -470,12 +467,10 @@ private:
             std::abort(); // the library answered twice
         const std::unique_ptr<pending_request> pending = std::move(found->second);
         self->in_flight_.erase(found);
-        for (std::size_t i = 0; i < pending->payloads.size(); ++i) {
-            if (response->status == VGPU_STATUS_OK)
+        if (response->status == VGPU_STATUS_OK)
+            for (std::size_t i = 0; i < pending->payloads.size(); ++i)
                 self->copy_back(*pending, i);
-            const kagemusha_segment& segment = pending->segments[i];
-            self->arena_ranges_.release(segment.offset, rounded(segment.bytes));
-        }
+        self->release(*pending);
         if (response->status != VGPU_STATUS_OK) {
             std::fprintf(stderr, "kagemusha loopback: request %llu: status %u, at offset %u\n",
                          static_cast<unsigned long long>(token), response->status, response->failed_offset);
@@ -513,6 +508,8 @@ private:
     }
 
     void print_stats() {
+        if (!std::exchange(stats_, false))
+            return;
         kagemusha_device_stats stats{};
         stats.struct_bytes = sizeof stats;
         kagemusha_device_get_stats(device_, &stats);
@@ -536,6 +533,7 @@ private:
     kagemusha_device* device_ = nullptr;
     transport_limits limits_;
     bool replicated_ = false;
+    bool stats_ = number("KAGEMUSHA_LOOPBACK_STATS", "0") != 0; // are to be printed
     int arena_fd_ = -1;
     int wake_fd_ = -1;
     void* arena_ = MAP_FAILED;
@@ -546,6 +544,7 @@ private:
     std::mutex mutex_; // everything below
     std::condition_variable changed_;
     range_allocator arena_ranges_{arena_bytes};
+    std::optional<shared_pages> shared_; // where a measurement asked for it
     std::unordered_map<std::uint64_t, std::unique_ptr<pending_request>> in_flight_;
     std::unordered_map<std::uint64_t, queue_order> queues_;
     std::unordered_map<std::uint64_t, told> completions_; // by event
