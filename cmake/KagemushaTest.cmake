@@ -35,7 +35,8 @@ endif()
 set(KAGEMUSHA_TEST_ENVIRONMENT "")
 if(KAGEMUSHA_SANITIZE MATCHES "address")
     list(APPEND KAGEMUSHA_TEST_ENVIRONMENT 
-        "ASAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:use_sigaltstack=0")
+        "ASAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:use_sigaltstack=0"
+        "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0")
 elseif(KAGEMUSHA_SANITIZE MATCHES "thread")
     list(APPEND KAGEMUSHA_TEST_ENVIRONMENT 
         "TSAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")

@@ -332,6 +332,8 @@ def main():
         checks = ((check_oidc, (portal, daemon.provider)), (check_oidc_refusals, (portal, daemon.provider)),
                   (check_pam, (portal,)), (check_pam_accounts, (portal,)), (check_slow_pam, (portal,)),
                   (check_oidc_changes, (portal, daemon.provider)))
+        if os.environ.get("LOGIN_WITHOUT_PAM"):
+            checks = [one for one in checks if "pam" not in one[0].__name__]
         for number, (check, given) in enumerate(checks):
             portal.source = f"127.0.0.{number + 2}"  # each address may try ten times
             check(*given)

@@ -26,7 +26,8 @@ bool read_description(const std::vector<std::byte>& bytes, function& made) {
         return false;
     std::copy(std::begin(known.attributes), std::end(known.attributes), made.attributes);
     made.parameters.resize(known.parameter_count);
-    std::memcpy(made.parameters.data(), bytes.data() + sizeof known, bytes.size() - sizeof known);
+    if (known.parameter_count != 0)
+        std::memcpy(made.parameters.data(), bytes.data() + sizeof known, bytes.size() - sizeof known);
     constexpr std::uint32_t most = 64 << 10;
     for (const vgpu_cuda_parameter& one : made.parameters) {
         if (one.bytes == 0 || one.bytes > most || one.offset > most)

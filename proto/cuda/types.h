@@ -76,7 +76,11 @@ typedef struct CUdevprop_st {
 	int textureAlign;
 } CUdevprop;
 
-typedef enum CUlimit_enum {
+typedef enum CUlimit_enum
+#ifdef __cplusplus
+	: unsigned int /* a program may ask for any number */
+#endif
+{
 	CU_LIMIT_STACK_SIZE = 0,
 	CU_LIMIT_PRINTF_FIFO_SIZE = 1,
 	CU_LIMIT_MALLOC_HEAP_SIZE = 2,

@@ -149,9 +149,9 @@ TEST_F(ptx_driver, RefusesImagesWithAReason) {
     const char* text = ".version 7.0\n.target sm_70\n.address_size 64\n.entry k() { wmma.load.a; ret; }\n";
     EXPECT_EQ(CALL(cuModuleLoadDataEx)(&m, text, 2, options, values), CUDA_ERROR_INVALID_PTX);
     EXPECT_EQ(std::string(log), "line 4: wmma: the instruction is not supported");
-    EXPECT_EQ(CALL(cuModuleLoadData)(&m, "\x7f"
-                                         "ELF\x02\x01"),
-              CUDA_ERROR_NO_BINARY_FOR_GPU);
+    const char elf[64] = "\x7f" // as long as the header, which is read without a length
+                         "ELF\x02\x01";
+    EXPECT_EQ(CALL(cuModuleLoadData)(&m, elf), CUDA_ERROR_NO_BINARY_FOR_GPU);
     EXPECT_EQ(CALL(cuModuleLoadData)(&m, ""), CUDA_ERROR_INVALID_IMAGE);
 }
 

@@ -103,7 +103,9 @@ CUresult arguments_of(const machine::function& f, void** params, void** extra,
             bytes = *static_cast<const std::size_t*>(extra[k + 1]);
         else
             return CUDA_ERROR_INVALID_VALUE;
-    if (bytes < out.size() || (buffer == nullptr && !out.empty()))
+    if (out.empty())
+        return CUDA_SUCCESS;
+    if (bytes < out.size() || buffer == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     std::memcpy(out.data(), buffer, out.size());
     return CUDA_SUCCESS;

@@ -24,7 +24,7 @@ void expect(bool holds, const char* what, int line) {
 #define EXPECT(condition) expect((condition), #condition, __LINE__)
 
 template <class Function>
-Function* find(void* in, Function*, const char* name) {
+Function* find(void* in, const char* name) {
     void* const found = dlsym(in, name);
     if (!found) {
         std::printf("there is no %s\n", name);
@@ -32,8 +32,8 @@ Function* find(void* in, Function*, const char* name) {
     }
     return reinterpret_cast<Function*>(found);
 }
-#define NVML(name) find(nvml, &name, #name)
-#define CUDA(name) find(cuda, &name, #name)
+#define NVML(name) find<decltype(name)>(nvml, #name)
+#define CUDA(name) find<decltype(name)>(cuda, #name)
 
 std::string text_of(nvmlReturn_t (*ask)(nvmlDevice_t, char*, unsigned), nvmlDevice_t device) {
     char text[256] = {};
