@@ -84,15 +84,19 @@ private:
 
     // The arena's range has a page more on either side, for the bytes of a payload that are not in whole pages.
     // So no two ranges are neighbours for the kernel, which would make one mapping of them.
+    static std::uint64_t room_of(std::uint64_t first, std::uint64_t last) {
+        return last - first + 2 * page_bytes;
+    }
+
     std::optional<std::uint64_t> replace(std::uint64_t first, std::uint64_t last) {
         std::uint64_t offset = 0;
-        if (!ranges_.allocate(last - first + 2 * page_bytes, offset))
+        if (!ranges_.allocate(room_of(first, last), offset))
             return {};
         void* const pages = reinterpret_cast<void*>(first);
         std::memcpy(arena_ + offset + page_bytes, pages, last - first);
         if (::mmap(pages, last - first, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_,
                    static_cast<off_t>(offset + page_bytes)) == MAP_FAILED) {
-            ranges_.release(offset, last - first + 2 * page_bytes);
+            ranges_.release(offset, room_of(first, last));
             return {};
         }
         return offset + page_bytes;
@@ -106,9 +110,9 @@ private:
                 continue;
             }
             const std::uint64_t offset = one->second.offset - page_bytes;
-            const std::uint64_t bytes = one->second.last - one->first + 2 * page_bytes;
-            if (!is_mapped(offset,
-                           offset + bytes)) { // else a part is still the program's: it is never free again
+            const std::uint64_t bytes = room_of(one->first, one->second.last);
+            // A range of which a part is still the program's is never free again.
+            if (!is_mapped(offset, offset + bytes)) {
                 ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                             static_cast<off_t>(bytes));
                 ranges_.release(offset, bytes);
