@@ -141,6 +141,8 @@ cl_int connection::append(const outgoing& command, event* completes, queue& wher
         if (lost_.load(std::memory_order_relaxed))
             return CL_OUT_OF_RESOURCES;
         pending_.emplace(completes->id(), ref<event>(completes));
+        if (!completes->reads_into().empty())
+            reads_in_flight_.fetch_add(1, std::memory_order_release);
         completes->set_known_to_device(true);
         if (where.in_order())
             where.in_flight.push_back(completes);
@@ -163,6 +165,20 @@ cl_int connection::append(const outgoing& command, event* completes, queue& wher
     if (many || batch_.stream_bytes() >= batch_bytes_threshold || pace_.is_old(send_pace::clock::now()))
         send_locked(held);
     return CL_SUCCESS;
+}
+
+ref<event> connection::read_in_flight(std::span<const std::byte> bytes) {
+    if (reads_in_flight_.load(std::memory_order_acquire) == 0)
+        return {};
+    const std::less<const std::byte*> before;
+    const std::lock_guard held(pending_mutex_);
+    for (const auto& [id, one] : pending_) {
+        const std::span<const std::byte> to = one->reads_into();
+        if (!to.empty() && before(to.data(), bytes.data() + bytes.size()) &&
+            before(bytes.data(), to.data() + to.size()))
+            return one;
+    }
+    return {};
 }
 
 cl_int connection::flush(queue* where) {

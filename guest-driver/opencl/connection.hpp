@@ -106,6 +106,13 @@ public:
 
     void add_user_event() noexcept { unset_user_events_.fetch_add(1, std::memory_order_relaxed); }
     void remove_user_event() noexcept { unset_user_events_.fetch_sub(1, std::memory_order_relaxed); }
+    bool has_unset_user_events() const noexcept {
+        return unset_user_events_.load(std::memory_order_relaxed) > 0;
+    }
+
+    // A command that is not over and reads into some of these bytes of the program's; null: there is none.
+    ref<event> read_in_flight(std::span<const std::byte> bytes);
+    void end_read() noexcept { reads_in_flight_.fetch_sub(1, std::memory_order_release); } // by its event
 
     void add_queue(queue& added);
     void remove_queue(queue& removed) noexcept;
@@ -159,7 +166,8 @@ private:
     std::atomic<std::uint64_t> requests_{0};
     std::atomic<std::uint64_t> commands_{0}; // changed with batch_mutex_
     std::atomic<std::int64_t> unset_user_events_{0};
-    std::atomic<std::int64_t> windows_{0}; // mapped
+    std::atomic<std::int64_t> windows_{0};         // mapped
+    std::atomic<std::int64_t> reads_in_flight_{0}; // events that say what they read into
 
     std::mutex batch_mutex_;
     std::condition_variable sender_done_; // sending_ became false

@@ -6,8 +6,10 @@
 #include "test_fixture.hpp"
 
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
+
+#include <array>
+#include <thread>
 
 namespace kagemusha::opencl {
 namespace {
@@ -185,6 +187,52 @@ TEST_F(connection_test, small_data_is_inlined_and_large_data_stays_in_place) {
     EXPECT_EQ(writes[1].as<vgpu_cmd_transfer_buffer>().data.index, 0u);
     EXPECT_LT(writes[1].bytes.size(), 200u);
     cl.clReleaseMemObject(buffer);
+}
+
+// The bytes of a small write go with its command, those of a large one are taken when the host gets to it.
+TEST_F(connection_test, a_write_waits_for_what_reads_into_its_memory) {
+    std::array<char, 64> data{};
+    cl_mem from = make_buffer(data.size()), to = make_buffer(data.size());
+    data.fill('a');
+    ASSERT_EQ(cl.clEnqueueWriteBuffer(queue, from, CL_TRUE, 0, data.size(), data.data(), 0, nullptr, nullptr),
+              CL_SUCCESS);
+    const auto read = [&] {
+        data.fill('-');
+        ASSERT_EQ(
+            cl.clEnqueueReadBuffer(queue, from, CL_FALSE, 0, data.size(), data.data(), 0, nullptr, nullptr),
+            CL_SUCCESS);
+    };
+    const auto write = [&](const char* bytes, std::size_t count) {
+        EXPECT_EQ(cl.clEnqueueWriteBuffer(queue, to, CL_FALSE, 0, count, bytes, 0, nullptr, nullptr),
+                  CL_SUCCESS);
+        cl.clFlush(queue);
+        return gpu->commands(VGPU_CMD_WRITE_BUFFER).back();
+    };
+    gpu->hold_completions();
+    read();
+    const std::string other(10, 'x');
+    EXPECT_EQ(write(other.data(), other.size()).as<vgpu_cmd_transfer_buffer>().data.index,
+              VGPU_PAYLOAD_INLINE)
+        << "nothing reads into that memory";
+    recorded_command sent;
+    std::thread waits([&] { sent = write(data.data() + 63, 1); });
+    gpu->release_completions();
+    waits.join();
+    EXPECT_EQ(static_cast<char>(sent.bytes[sizeof(vgpu_cmd_transfer_buffer)]), 'a');
+
+    // Only the program can end this read, so nobody may wait for it.
+    cl_int error = CL_SUCCESS;
+    cl_event unset = cl.clCreateUserEvent(context, &error);
+    ASSERT_EQ(error, CL_SUCCESS);
+    gpu->hold_completions();
+    read();
+    EXPECT_NE(write(data.data(), 1).as<vgpu_cmd_transfer_buffer>().data.index, VGPU_PAYLOAD_INLINE);
+    ASSERT_EQ(cl.clSetUserEventStatus(unset, CL_COMPLETE), CL_SUCCESS);
+    gpu->release_completions();
+    EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS);
+    cl.clReleaseEvent(unset);
+    for (cl_mem memory : {from, to})
+        cl.clReleaseMemObject(memory);
 }
 
 TEST_F(connection_test, a_transfer_larger_than_a_request_goes_in_pieces) {

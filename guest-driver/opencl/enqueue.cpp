@@ -71,13 +71,16 @@ cl_int enqueueing::shorten_wait_list() {
 // The command's queue, event and wait list.
 cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue, ref<event>& made) {
     // An in-order queue keeps steps in order by itself: the first waits, the last tells.
-    const bool needs_event = step ? !where_->in_order() : event_out_ || blocking_ || kept_;
+    const bool needs_event =
+        step ? !where_->in_order() : event_out_ || blocking_ || kept_ || !read_into_.empty();
     if (needs_event) {
         made = make_object<event>(where_->owner_ref(), ref<queue>(where_), command_);
         if (!made)
             return CL_OUT_OF_HOST_MEMORY;
         if (kept_)
             made->keep(kept_);
+        if (!step)
+            made->set_reads_into(read_into_.data(), read_into_.size());
     }
     // A marker that names no event would wait for everything before it.
     if (wait_ids_.empty() && complete_id_ && (opcode == VGPU_CMD_MARKER || opcode == VGPU_CMD_BARRIER))
@@ -106,6 +109,23 @@ cl_int enqueueing::end(bool step, const outgoing& out, ref<event> made) {
     if (event_out_)
         *event_out_ = hand_out<cl_event>(std::move(made));
     return CL_SUCCESS;
+}
+
+bool enqueueing::order_with_reads(bool writes, const void* first, std::size_t bytes) {
+    const std::span<const std::byte> memory{static_cast<const std::byte*>(first), bytes};
+    if (!writes) {
+        if (!blocking_)
+            read_into_ = memory;
+        return true;
+    }
+    connection& link = owner().link();
+    while (const ref<event> earlier = link.read_in_flight(memory)) {
+        if (link.has_unset_user_events())
+            return false;
+        link.flush(earlier->where()); // an error here completes the event
+        earlier->wait();
+    }
+    return true;
 }
 
 cl_int enqueueing::join() {

@@ -8,6 +8,7 @@
 #include "event.hpp"
 #include "queue.hpp"
 
+#include <span>
 #include <vector>
 
 namespace kagemusha::opencl {
@@ -25,6 +26,12 @@ public:
 
     // Something that has to live until the command is over.
     void keep(ref<object> needed) { kept_ = std::move(needed); }
+
+    // Where in the program's memory the command's bytes come from (`writes`) or go to. Before a write this
+    // waits for earlier commands that still read into this memory: a program may put both into a queue
+    // without waiting, but the bytes of a write are taken when it is sent. False: it did not wait, because
+    // the program may have to set a user event first; then the bytes must at least not go inline.
+    bool order_with_reads(bool writes, const void* first, std::size_t bytes);
 
     // Sends the command. The views are those of the row's parts behind the wait list.
     template <class Row, class... View>
@@ -78,6 +85,7 @@ private:
     std::vector<std::uint64_t> wait_ids_; // stays without memory for the usual empty list
     std::uint64_t complete_id_ = 0;       // one of the wait list that need not be waited for
     std::vector<ref<event>> steps_;
+    std::span<const std::byte> read_into_;
     ref<object> kept_;
 };
 

@@ -72,7 +72,7 @@ cl_int find_buffer(const enqueueing& call, cl_mem handle, memory*& found) {
 }
 
 cl_int send_rect(enqueueing& call, memory& buffer, direction way, const triple& region, const side& device,
-                 const side& host, std::byte* place, bool step) {
+                 const side& host, std::byte* place, bool in_place, bool step) {
     std::size_t bytes = 0;
     extent(region, host, bytes);
     return with_command<commands::write_buffer_rect, commands::read_buffer_rect>(way, [&](auto& command) {
@@ -83,7 +83,7 @@ cl_int send_rect(enqueueing& call, memory& buffer, direction way, const triple& 
         command.buffer_slice_pitch = device.slice_pitch;
         command.host_row_pitch = host.row_pitch;
         command.host_slice_pitch = host.slice_pitch;
-        if (way == direction::to_device && bytes <= max_inline_bytes)
+        if (way == direction::to_device && bytes <= max_inline_bytes && !in_place)
             return send_piece(call, command, inlined(place, bytes), step);
         return send_piece(call, command, payload{place, bytes, way == direction::to_host}, step);
     });
@@ -111,9 +111,10 @@ cl_int transfer(cl_command_queue where, cl_mem handle, cl_bool blocking, directi
     if (writes ? !buffer->host_may_write() : !buffer->host_may_read())
         return CL_INVALID_OPERATION;
     auto* const first = static_cast<std::byte*>(pointer) + host.start();
+    const bool in_place = !call.order_with_reads(way == direction::to_device, first, host_bytes);
     const std::size_t piece = call.owner().link().limits().max_payload_bytes / 2;
     if (host_bytes <= piece)
-        return send_rect(call, *buffer, way, region, device, host, first, false);
+        return send_rect(call, *buffer, way, region, device, host, first, in_place, false);
     // Too large for one request: by slices, and by rows where one slice is too large.
     const std::size_t slice_bytes = (region[1] - 1) * host.row_pitch + region[0];
     const std::size_t rows =
@@ -125,7 +126,7 @@ cl_int transfer(cl_command_queue where, cl_mem handle, cl_bool blocking, directi
             from.origin[2] += z;
             const cl_int failed =
                 send_rect(call, *buffer, way, {region[0], std::min(rows, region[1] - y), 1}, from, host,
-                          first + z * host.slice_pitch + y * host.row_pitch, true);
+                          first + z * host.slice_pitch + y * host.row_pitch, in_place, true);
             if (failed != CL_SUCCESS)
                 return failed;
         }

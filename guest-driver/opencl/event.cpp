@@ -55,6 +55,8 @@ bool event::complete(cl_int status, const profiling_times& times) {
         kept = std::move(kept_);
     }
     status_.notify_all();
+    if (!read_into_.empty())
+        owner_->link().end_read();
     // In the order of the states: a failed command runs all of them with its error.
     std::stable_sort(ready.begin(), ready.end(),
                      [](const waiting_callback& a, const waiting_callback& b) { return a.type > b.type; });

@@ -8,8 +8,10 @@
 #include "object.hpp"
 
 #include <array>
+#include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace kagemusha::opencl {
@@ -58,6 +60,12 @@ public:
     // Keeps something alive until the command is over (memory that the device reads or writes).
     void keep(ref<object> needed) { kept_ = std::move(needed); }
 
+    // The program's memory that its command reads into; before it is appended, once.
+    void set_reads_into(const void* first, std::size_t bytes) noexcept {
+        read_into_ = {static_cast<const std::byte*>(first), bytes};
+    }
+    std::span<const std::byte> reads_into() const noexcept { return read_into_; }
+
     // Whether the device has an event of this id: it may be named in wait lists there and is destroyed there
     // at the end.
     void set_known_to_device(bool known) noexcept {
@@ -96,6 +104,7 @@ private:
     std::atomic<bool> user_status_set_{false};
     std::atomic<cl_int> status_;
     profiling_times times_;
+    std::span<const std::byte> read_into_;
     ref<object> kept_;
     std::mutex callbacks_mutex_;
     std::vector<waiting_callback> callbacks_;

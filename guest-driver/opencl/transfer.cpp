@@ -31,7 +31,8 @@ cl_int send_buffer(enqueueing& call, const memory& buffer, direction way, std::s
 
 cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::size_t offset, std::size_t bytes,
                        void* host, bool is_view) {
-    if (way == direction::to_device && bytes <= max_inline_bytes && !is_view)
+    const bool in_place = !call.order_with_reads(way == direction::to_device, host, bytes) || is_view;
+    if (way == direction::to_device && bytes <= max_inline_bytes && !in_place)
         return send_buffer(call, buffer, way, offset, inlined(host, bytes), false);
     const std::size_t piece = largest_piece(call.owner().link());
     const bool to_host = way == direction::to_host;
@@ -54,6 +55,10 @@ cl_int transfer_image(enqueueing& call, memory& image, direction way, const trip
     // The layers of a 1D array are the rows of the region, so its slice pitch is what lies between them.
     const std::size_t row = rows_are_layers ? slice_pitch : row_pitch;
     const std::size_t slice = slice_pitch;
+    const std::size_t rows_bytes = (region[1] - 1) * row + region[0] * shape.element_bytes;
+    const bool in_place =
+        !call.order_with_reads(way == direction::to_device, host, (region[2] - 1) * slice + rows_bytes) ||
+        is_view;
     const auto send = [&](const triple& from, const triple& size, std::byte* place, bool step) {
         const std::uint64_t bytes =
             (size[2] - 1) * slice + (size[1] - 1) * row + size[0] * shape.element_bytes;
@@ -63,14 +68,13 @@ cl_int transfer_image(enqueueing& call, memory& image, direction way, const trip
             std::copy(size.begin(), size.end(), command.region);
             command.row_pitch = row;
             command.slice_pitch = slice;
-            if (way == direction::to_device && bytes <= max_inline_bytes && !is_view)
+            if (way == direction::to_device && bytes <= max_inline_bytes && !in_place)
                 return send_piece(call, command, inlined(place, bytes), step);
             return send_piece(call, command, payload{place, bytes, way == direction::to_host}, step);
         });
     };
     auto* const first = static_cast<std::byte*>(host);
     const std::size_t piece = largest_piece(call.owner().link());
-    const std::size_t rows_bytes = (region[1] - 1) * row + region[0] * shape.element_bytes;
     if ((region[2] - 1) * slice + rows_bytes <= piece)
         return send(origin, region, first, false);
 

@@ -164,6 +164,47 @@ void of_the_program() {
     NEED(cuStreamDestroy_v2(stream));
 }
 
+// From one piece of GPU memory to another through pinned memory, in the order of a stream, or of two whose order an
+// event makes: nothing waits in between, so the bytes are not there when the second copy is asked for.
+void through_pinned_memory() {
+    constexpr std::size_t busy_bytes = std::size_t{64} << 20;
+    CUdeviceptr busy = 0, source = 0, target = 0;
+    void* pinned = nullptr;
+    CUstream first = nullptr, second = nullptr;
+    CUevent there = nullptr;
+    NEED(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+    NEED(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    NEED(cuEventCreate(&there, CU_EVENT_DISABLE_TIMING));
+    NEED(cuMemAlloc_v2(&busy, busy_bytes));
+    NEED(cuMemAlloc_v2(&source, words * 4));
+    NEED(cuMemAlloc_v2(&target, words * 4));
+    NEED(cuMemHostAlloc(&pinned, words * 4, 0));
+    const auto wanted = numbers(5);
+    auto got = numbers(6);
+    NEED(cuMemcpyHtoD_v2(source, wanted.data(), words * 4));
+    for (const std::size_t bytes : {std::size_t{64}, words * 4})
+        for (const CUstream last : {first, second}) {
+            std::memset(pinned, 0, words * 4);
+            NEED(cuMemsetD8_v2(target, 0, words * 4));
+            NEED(cuMemsetD32Async(busy, 1, busy_bytes / 4, first));
+            NEED(cuMemcpyDtoHAsync_v2(pinned, source, bytes, first));
+            if (last != first) {
+                NEED(cuEventRecord(there, first));
+                NEED(cuStreamWaitEvent(last, there, 0));
+            }
+            NEED(cuMemcpyHtoDAsync_v2(target, pinned, bytes, last));
+            NEED(cuStreamSynchronize(last));
+            NEED(cuMemcpyDtoH_v2(got.data(), target, bytes));
+            EXPECT(std::memcmp(got.data(), wanted.data(), bytes) == 0);
+        }
+    NEED(cuMemFreeHost(pinned));
+    for (const CUdeviceptr one : {busy, source, target})
+        NEED(cuMemFree_v2(one));
+    NEED(cuEventDestroy_v2(there));
+    NEED(cuStreamDestroy_v2(first));
+    NEED(cuStreamDestroy_v2(second));
+}
+
 void rows() {
     CUdeviceptr memory = 0;
     std::size_t pitch = 0;
@@ -181,6 +222,7 @@ void more_memory() {
     in_stream_order();
     addresses_apart();
     of_the_program();
+    through_pinned_memory();
 }
 
 } // namespace check

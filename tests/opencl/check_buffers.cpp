@@ -91,6 +91,51 @@ void buffers(const setup& s) {
     CHECK(next == 2 && order[0] == 2 && order[1] == 1);
 }
 
+// From one buffer to another through the program's memory, without a wait in between: the bytes are not there yet
+// when the write, or the unmapping, is asked for.
+void through_program_memory(const setup& s) {
+    const std::size_t busy_bytes = std::size_t{64} << 20, most = 300000;
+    cl_int error = CL_SUCCESS;
+    cl_mem busy = clCreateBuffer(s.context, CL_MEM_READ_WRITE, busy_bytes, nullptr, &error);
+    CHECK_CL(error);
+    const std::vector<int> numbers = counting(most, 9);
+    cl_mem source = buffer_of(s, numbers), target = buffer_of(s, std::vector<int>(most, 0));
+    const int one = 1;
+    const auto make_busy = [&] {
+        for (int i = 0; i < 4; ++i)
+            CHECK_CL(clEnqueueFillBuffer(s.queue, busy, &one, 4, 0, busy_bytes, 0, nullptr, nullptr));
+    };
+    for (const std::size_t count : {std::size_t{10}, most}) {
+        const std::size_t bytes = count * sizeof(int);
+        std::vector<int> between(count, -1);
+        make_busy();
+        CHECK_CL(
+            clEnqueueReadBuffer(s.queue, source, CL_FALSE, 0, bytes, between.data(), 0, nullptr, nullptr));
+        CHECK_CL(
+            clEnqueueWriteBuffer(s.queue, target, CL_FALSE, 0, bytes, between.data(), 0, nullptr, nullptr));
+        CHECK(content_of(s, target, count) == std::vector<int>(numbers.begin(), numbers.begin() + count));
+
+        const std::size_t origin[3] = {}, region[3] = {bytes, 1, 1};
+        std::fill(between.begin(), between.end(), -2);
+        CHECK_CL(clEnqueueFillBuffer(s.queue, target, &one, 4, 0, bytes, 0, nullptr, nullptr));
+        make_busy();
+        CHECK_CL(clEnqueueReadBufferRect(s.queue, source, CL_FALSE, origin, origin, region, 0, 0, 0, 0,
+                                         between.data(), 0, nullptr, nullptr));
+        CHECK_CL(clEnqueueWriteBufferRect(s.queue, target, CL_FALSE, origin, origin, region, 0, 0, 0, 0,
+                                          between.data(), 0, nullptr, nullptr));
+        CHECK(content_of(s, target, count) == std::vector<int>(numbers.begin(), numbers.begin() + count));
+
+        make_busy();
+        void* view = clEnqueueMapBuffer(s.queue, source, CL_FALSE, CL_MAP_WRITE, 0, bytes, 0, nullptr,
+                                        nullptr, &error);
+        CHECK_CL(error);
+        CHECK_CL(clEnqueueUnmapMemObject(s.queue, source, view, 0, nullptr, nullptr));
+        CHECK(content_of(s, source, most) == numbers);
+    }
+    for (cl_mem memory : {busy, source, target})
+        CHECK_CL(clReleaseMemObject(memory));
+}
+
 void rectangles(const setup& s) {
     // A buffer of 8 x 6 x 4 ints, of which a 3 x 2 x 2 block moves.
     const std::size_t width = 8, height = 6, depth = 4, row = width * sizeof(int), slice = row * height;

@@ -146,6 +146,7 @@ constexpr group groups[] = {
     {"queries", queries},
     {"buffers", buffers},
     {"rectangles", rectangles},
+    {"program-memory", through_program_memory},
     {"maps", maps},
     {"images", images},
     {"programs", programs},
