@@ -71,7 +71,7 @@ kagemusha_device_config config_of(const options& o) {
     kagemusha_device_config_init(&c);
     c.name = "bench";
     c.backend = o.backend.c_str();
-    c.options = o.backend == "null" ? "memory=1" : "";
+    c.options = o.backend == "null" ? "memory=1" : o.backend_options.c_str();
     c.gpu = o.primary_gpu.c_str();
     c.sandbox = 1;
     c.vm_id = "bench";
@@ -114,8 +114,9 @@ standby_process::standby_process(const options& o) {
     if (pid_ == 0) {
         dup2(in[0], STDIN_FILENO);
         dup2(out[1], STDOUT_FILENO);
-        execl("/proc/self/exe", "pair_bench", "--standby", "--backend", o.backend.c_str(), "--standby-gpu",
-              o.standby_gpu.c_str(), "--listen", o.listen.c_str(), "--keys", o.keys.c_str(), nullptr);
+        execl("/proc/self/exe", "pair_bench", "--standby", "--backend", o.backend.c_str(), "--options",
+              o.backend_options.c_str(), "--standby-gpu", o.standby_gpu.c_str(), "--listen", o.listen.c_str(),
+              "--keys", o.keys.c_str(), nullptr);
         _exit(127);
     }
     close(in[0]);

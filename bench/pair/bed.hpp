@@ -15,7 +15,7 @@
 namespace kagemusha::bench {
 
 struct options {
-    std::string backend = "opencl", primary_gpu, standby_gpu;
+    std::string backend = "opencl", backend_options, primary_gpu, standby_gpu;
     std::string listen; // where standbys do; "": a port with keys, a Unix socket without
     std::string only;   // parts, comma-separated; "": all
     std::string keys;   // HOST/vm/bench/qemu of `kage keys`, for both ends; "": no TLS

@@ -10,6 +10,7 @@
 //   writes      big writes with a standby and without, and what plain Asio sends
 //
 //   --primary-gpu SELECTOR  --standby-gpu SELECTOR (as `kage gpus` lists them)  --backend opencl|null
+//   --options KEY=VALUE,… (the backend's, replicator/gpu/README.md)
 //   --transfer-mib 256,1024,…  --only PART,…  --submits N  --seconds N  --listen ADDRESS  --json FILE
 //   --tls (with keys of its own)  --keys DIRECTORY (with these)
 #include <unistd.h>
@@ -73,6 +74,8 @@ options parse(int argc, char** argv, bool& tls) {
         const char* value = i + 1 < argc ? argv[++i] : nullptr;
         if (value && name == "--backend") {
             o.backend = value;
+        } else if (value && name == "--options") {
+            o.backend_options = value;
         } else if (value && name == "--primary-gpu") {
             o.primary_gpu = value;
         } else if (value && name == "--standby-gpu") {

@@ -47,9 +47,11 @@ public:
     // A quarter of the processors that this process may use copies, four at most: the rest is the guest's. The
     // threads begin with the first large copy. It lives as long as the process.
     static copy_crew& common() {
-        static copy_crew* const only =
-            new copy_crew(std::clamp(std::thread::hardware_concurrency() / 4, 1u, most_copiers) - 1);
+        static copy_crew* const only = new copy_crew(common_helpers());
         return *only;
+    }
+    static unsigned common_helpers() {
+        return std::clamp(std::thread::hardware_concurrency() / 4, 1u, most_copiers) - 1;
     }
 
     // Calls copy(begin, end) for parts of [0, bytes) until each byte was in one of them, from several threads at

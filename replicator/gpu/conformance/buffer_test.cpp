@@ -149,6 +149,66 @@ TEST_P(buffers, PagesInReverseOrder) {
         ASSERT_EQ(std::memcmp(s->guest(bytes + p * 4096), s->guest((pages - 1 - p) * 4096), 4096), 0) << p;
 }
 
+// More than one piece of whatever staging there is, in one run of memory and in two.
+TEST_P(buffers, LargeTransfersArriveWhole) {
+    const auto context = s->context();
+    constexpr std::uint64_t bytes = (9u << 20) + 1234, back = 12u << 20;
+    for (std::uint64_t i = 0; i < bytes / 8; ++i)
+        s->guest_as<std::uint64_t>()[i] = i * 0x9e3779b97f4a7c15ull;
+    const auto buffer = s->buffer(context, bytes + 100);
+    for (const std::uint64_t properties :
+         {std::uint64_t{0}, std::uint64_t{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE}}) {
+        const auto queue = s->queue(context, properties);
+        for (const bool scattered : {false, true}) {
+            std::memset(s->guest(back), 0x5a, bytes + 8192);
+            const auto written = s->new_id(), read = s->new_id();
+            stream_builder b;
+            const auto data = b.payload(false, 0, 0, bytes);
+            b.write_buffer({queue, written}, buffer, 100, data);
+            const std::uint64_t first = scattered ? (5u << 20) + 17 : bytes;
+            const auto to =
+                scattered ? b.payload(true, {{back, first, 0, 0}, {back + first + 4096, bytes - first, 0, 0}})
+                          : b.payload(true, 0, back, bytes);
+            b.read_buffer({queue, read, {written}}, buffer, 100, to);
+            s->ok(b);
+            ASSERT_EQ(s->sink.wait_event(read).status, 0);
+            EXPECT_EQ(*s->guest(back + bytes + (scattered ? 4096 : 0)), std::byte{0x5a});
+            if (!GetParam().moves_bytes)
+                continue;
+            EXPECT_EQ(std::memcmp(s->guest(back), s->guest(), first), 0);
+            EXPECT_EQ(
+                std::memcmp(s->guest(back + first + (scattered ? 4096 : 0)), s->guest(first), bytes - first),
+                0);
+        }
+    }
+}
+
+// Reads into the same memory without a wait in between: the last one is what is there in the end, also where a
+// large one takes longer on its way into guest memory than a small one behind it.
+TEST_P(buffers, ReadsIntoTheSameMemoryEndInTheirOrder) {
+    const auto context = s->context(), queue = s->queue(context);
+    constexpr std::uint64_t bytes = 6u << 20, small = 10'000, target = 8u << 20;
+    const auto large = s->buffer(context, bytes), little = s->buffer(context, small);
+    std::memset(s->guest(), 1, bytes);
+    ASSERT_EQ(s->write(queue, large, 0, bytes), 0);
+    std::memset(s->guest(), 2, small);
+    ASSERT_EQ(s->write(queue, little, 0, small), 0);
+    for (int round = 0; round < 10; ++round) {
+        std::memset(s->guest(target), 0, bytes);
+        const auto event = s->new_id();
+        stream_builder b;
+        const auto all = b.payload(true, 0, target, bytes),
+                   part = b.payload(true, 0, target + bytes - small, small);
+        b.read_buffer({queue, 0}, large, 0, all).read_buffer({queue, event}, little, 0, part);
+        s->ok(b);
+        ASSERT_EQ(s->sink.wait_event(event).status, 0);
+        KAGEMUSHA_NEEDS(moves_bytes);
+        ASSERT_EQ(*s->guest(target + bytes - small - 1), std::byte{1}) << round;
+        for (std::uint64_t i = bytes - small; i < bytes; ++i)
+            ASSERT_EQ(s->guest(target)[i], std::byte{2}) << round << ' ' << i;
+    }
+}
+
 // A program may wait for a later command of the same queue instead of the read itself.
 TEST_P(buffers, ReadsWithoutAnEventAreInPlaceWhenALaterCommandCompletes) {
     const auto context = s->context(), queue = s->queue(context);

@@ -21,6 +21,8 @@ const std::vector<backend_case>& cases() {
         {"opencl", "opencl", "", true, true, true, true, true},
         {"opencl_staging", "opencl", "transfer=staging", true, true, true, true, true},
         {"opencl_direct", "opencl", "transfer=direct", true, true, true, true, true},
+        {"opencl_pinned", "opencl", "transfer=pinned", true, true, true, true, true},
+        {"opencl_pinned_polling", "opencl", "transfer=pinned,completion=poll", true, true, true, true, true},
         {"opencl_polling", "opencl", "transfer=staging,completion=poll", true, true, true, true, true},
         {"null", "null", "", false, false, false, false, false},
         {"null_memory", "null", "memory=1", true, false, false, false, false},

@@ -88,7 +88,9 @@ bool event_poller::look() {
               [](const found& a, const found& b) { return a.event.number < b.event.number; });
     for (const found& one : over_)
         conclude(one.event.event, one.status);
-    return !over_.empty();
+    // Of staged reads only the first: their bytes come into guest memory in order.
+    const bool advanced = !staged_reads_.empty() && staged_reads_.front()->advance();
+    return advanced || !over_.empty();
 }
 
 void event_poller::look_at(lane& one) {

@@ -57,7 +57,7 @@ private:
     event_poller();
     void run();
     // The rest is the thread's own.
-    bool look(); // whether something was over
+    bool look(); // whether something was over, or a part of it
     void look_at(lane& one);
     void conclude(opencl_event* event, std::int32_t status);
 

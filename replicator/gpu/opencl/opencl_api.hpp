@@ -61,6 +61,8 @@ namespace kagemusha::gpu {
     X(clEnqueueFillBuffer)                                                                                   \
     X(clEnqueueCopyBuffer)                                                                                   \
     X(clEnqueueCopyBufferRect)                                                                               \
+    X(clEnqueueMapBuffer)                                                                                    \
+    X(clEnqueueUnmapMemObject)                                                                               \
     X(clEnqueueReadImage)                                                                                    \
     X(clEnqueueWriteImage)                                                                                   \
     X(clEnqueueFillImage)                                                                                    \

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include "base/checked.hpp"
 #include "codec/image_format.hpp"
+#include "gpu/copy_crew.hpp"
+#include "gpu/opencl/pinned_pool.hpp"
 
 namespace kagemusha::gpu {
 
@@ -34,9 +37,13 @@ bool is_pocl_basic(const gpu_description& d) {
 
 // "OpenCL 3.0 …" -> 300
 std::uint32_t version_number(const std::string& text) {
-    unsigned major = 1, minor = 0;
-    std::sscanf(text.c_str(), "OpenCL %u.%u", &major, &minor);
-    return major * 100 + minor * 10;
+    constexpr std::string_view prefix = "OpenCL ";
+    if (!text.starts_with(prefix))
+        return 100;
+    char* end = nullptr;
+    const unsigned long major = std::strtoul(text.c_str() + prefix.size(), &end, 10);
+    const unsigned long minor = *end == '.' ? std::strtoul(end + 1, nullptr, 10) : 0;
+    return static_cast<std::uint32_t>(major * 100 + minor * 10);
 }
 
 } // namespace
@@ -61,6 +68,12 @@ opencl_device::opencl_device(const opencl_api& api, cl_platform_id platform, cl_
     cl_bool unified = CL_FALSE;
     api_.clGetDeviceInfo(device_, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(unified), &unified, nullptr);
     unified_memory_ = unified == CL_TRUE;
+    // A runtime copies with one thread, and as much as it would bring another one doesn't gain by.
+    if (mode_ == transfer_mode::pinned)
+        smallest_pinned_bytes_ = std::uint64_t{64} << 10;
+    else if (mode_ == transfer_mode::automatic && !native_kernels_ && !unified_memory_ &&
+             copy_crew::common_helpers() > 0)
+        smallest_pinned_bytes_ = copy_crew::smallest_shared_bytes;
 }
 
 bool opencl_device::means_lost(std::int32_t status) const {
@@ -103,6 +116,8 @@ struct opencl_device::native_creation {
         auto object = std::make_unique<opencl_context>();
         object->native = {device.api_, device.api_.clCreateContext(properties, 1, &device.device_, nullptr,
                                                                    nullptr, &error)};
+        if (error == CL_SUCCESS && device.smallest_pinned_bytes_ != 0)
+            object->pinned = std::make_shared<pinned_pool>(device.api_, object->native.get(), device.device_);
         if (error == CL_SUCCESS)
             place = std::move(object);
         return error;
@@ -118,6 +133,7 @@ struct opencl_device::native_creation {
         object->native = {device.api_,
                           device.api_.clCreateCommandQueue(static_cast<opencl_context&>(context).native.get(),
                                                            device.device_, properties, &error)};
+        object->pinned = static_cast<opencl_context&>(context).pinned;
         object->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
         object->lane = next_lane.fetch_add(1, std::memory_order_relaxed);
         if (error == CL_SUCCESS)
@@ -294,9 +310,12 @@ std::int32_t opencl_device::create_user_event(host_context& context, std::unique
     cl_int error = CL_SUCCESS;
     event_handle event(api_,
                        api_.clCreateUserEvent(static_cast<opencl_context&>(context).native.get(), &error));
-    if (error == CL_SUCCESS)
-        out = std::make_unique<opencl_event>(api_, event_handle(), std::move(event), nullptr);
-    return error;
+    if (error != CL_SUCCESS)
+        return error;
+    auto made = std::make_unique<opencl_event>(api_, event_handle(), std::move(event), nullptr);
+    made->count_unset(counted(counts_.unset_user_events));
+    out = std::move(made);
+    return CL_SUCCESS;
 }
 
 } // namespace kagemusha::gpu

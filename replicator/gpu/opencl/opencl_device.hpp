@@ -7,13 +7,16 @@
 //   opencl_info       queries
 //   opencl_commands   enqueue: copies, fills, launches, markers
 //   opencl_transfer   enqueue: reads and writes between guest memory and GPU
+//   opencl_pinned     large ones of these, through pinned memory
 //   opencl_event      completions
 //   pending_events, event_poller  the two ways of learning of them
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu/backend_module.hpp"
@@ -22,12 +25,16 @@
 
 namespace kagemusha::gpu {
 
+class pinned_pool;
+
 struct opencl_context final : host_context {
     context_handle native;
+    std::shared_ptr<pinned_pool> pinned; // nullptr: transfers don't use it
 };
 
 struct opencl_queue final : host_queue {
     queue_handle native;
+    std::shared_ptr<pinned_pool> pinned; // its context's
     bool in_order = true;
     std::uint64_t lane = 0; // never the same for two queues
 };
@@ -57,21 +64,19 @@ struct opencl_kernel final : host_kernel {
 };
 
 // A piece of staging memory, not initialised: what transfers use that can't go to or from guest memory
-// directly.
-class staging_pool;
+// directly, or not as fast.
 class staging {
 public:
-    staging(std::shared_ptr<staging_pool> pool, std::unique_ptr<std::byte[]> memory, std::uint64_t bytes)
-        : pool_(std::move(pool)), memory_(std::move(memory)), bytes_(bytes) {}
-    ~staging();
+    virtual ~staging() = default;
     staging(const staging&) = delete;
     staging& operator=(const staging&) = delete;
-    std::byte* data() { return memory_.get(); }
+    std::byte* data() const { return data_; }
+
+protected:
+    explicit staging(std::byte* data) : data_(data) {}
 
 private:
-    std::shared_ptr<staging_pool> pool_;
-    std::unique_ptr<std::byte[]> memory_;
-    std::uint64_t bytes_;
+    std::byte* const data_;
 };
 
 // Staging is taken in pieces of at most this size, so that the GPU works on one while the next is gathered.
@@ -86,12 +91,42 @@ public:
     std::unique_ptr<staging> take(std::uint64_t bytes);
 
 private:
-    friend class staging;
+    class piece;
     void give(std::unique_ptr<std::byte[]> memory, std::uint64_t bytes);
 
     std::mutex mutex_;
     std::uint64_t taken_bytes_ = 0;
     std::vector<std::unique_ptr<std::byte[]>> kept_; // each of staging_piece_bytes
+};
+
+// Counts what has one of these.
+class counted {
+public:
+    using counter = std::shared_ptr<std::atomic<std::int64_t>>;
+
+    counted() = default;
+    explicit counted(counter of) : of_(std::move(of)) {
+        if (of_)
+            of_->fetch_add(1);
+    }
+    counted(counted&& other) noexcept : of_(std::move(other.of_)) {}
+    counted& operator=(counted&& other) noexcept {
+        std::swap(of_, other.of_);
+        return *this;
+    }
+    ~counted() {
+        if (of_)
+            of_->fetch_sub(1);
+    }
+
+private:
+    counter of_;
+};
+
+// Of a device: completions on other threads count down.
+struct transfer_counts {
+    counted::counter reads = std::make_shared<std::atomic<std::int64_t>>(0); // under way
+    counted::counter unset_user_events = std::make_shared<std::atomic<std::int64_t>>(0);
 };
 
 // What a transfer needs until its native commands are done, and what is left to do then.
@@ -102,6 +137,8 @@ public:
     virtual std::int32_t finish(std::int32_t status) = 0;
     // finish() has bytes to put into guest memory: pending_events keeps the order that the program sees.
     virtual bool scatters() const { return false; }
+    // Does what can be done before that, on the same thread. Whether there was something.
+    virtual bool advance() { return false; }
 };
 
 class opencl_event final : public host_event {
@@ -125,8 +162,11 @@ public:
     // The transfer's rest alone: by finish(), or by pending_events before it.
     void settle(std::int32_t status);
     bool scatters() const { return rest_ && rest_->scatters(); }
+    bool advance() { return rest_ && rest_->advance(); } // by event_poller
     // pending_events is to keep the native event of a failed command.
     void keep_failed() { keep_failed_ = true; }
+    // A user event: until it is set, or nobody has it any more.
+    void count_unset(counted unset) { unset_ = std::move(unset); }
     // Before notify(): its place in the queue, and whether event_poller is to look for the completion instead
     // of a native callback.
     void stand_at(const pending_events::place& place, bool polled, std::vector<std::uint64_t> waits) {
@@ -151,12 +191,15 @@ private:
     std::uint64_t number_ = 0;
     bool polled_ = false;
     bool keep_failed_ = false;
+    counted unset_;
     callback callback_ = nullptr;
     void* callback_data_ = nullptr;
 };
 
 enum class transfer_mode {
-    automatic, // native kernels where the device has them (one copy, also of scattered memory), else staging
+    automatic, // native kernels where the device has them (one copy, also of scattered memory), else pinned
+               // memory for what is large, and staging
+    pinned,    // never native kernels; pinned memory from 64 KiB on, on any device
     staging,   // never native kernels
     direct,    // never native kernels nor staging: one native command for each run of guest memory
 };
@@ -222,6 +265,8 @@ private:
     std::int32_t enqueue_transfer(opencl_queue& queue, const resolved<codec::op_write_runs>& r,
                                   wait_list waits, enqueued& out);
     std::int32_t transfer(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
+    bool goes_pinned(const box_transfer& t) const;
+    std::int32_t transfer_pinned(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_direct(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_native_kernel(opencl_queue& queue, const box_transfer& t, wait_list waits,
                                         enqueued& out);
@@ -257,7 +302,9 @@ private:
     bool holds_events_ = false;
     // Not on PoCL's "basic" device: to set an event that a command waits for hangs there (PoCL's issue 1177).
     bool user_events_ = true;
-    bool unified_memory_ = false; // with the host
+    bool unified_memory_ = false;             // with the host
+    std::uint64_t smallest_pinned_bytes_ = 0; // of transfers through pinned memory; 0: none goes there
+    transfer_counts counts_;
     std::shared_ptr<staging_pool> staging_ = std::make_shared<staging_pool>();
     std::vector<cl_event> wait_scratch_;
 };

@@ -83,6 +83,7 @@ bool opencl_event::timing(event_timing& out) const {
 }
 
 std::int32_t opencl_event::set_status(std::int32_t status) {
+    unset_ = {};
     return status < 0 ? pending_events::instance().fail(api_, last_.get(), status)
                       : api_.clSetUserEventStatus(last_.get(), status);
 }

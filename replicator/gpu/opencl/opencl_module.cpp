@@ -132,6 +132,8 @@ bool read_options(const backend_options& options, opencl_options& out, std::stri
         const std::string option = key + "=" + value;
         if (option == "transfer=auto")
             out.transfer = transfer_mode::automatic;
+        else if (option == "transfer=pinned")
+            out.transfer = transfer_mode::pinned;
         else if (option == "transfer=staging")
             out.transfer = transfer_mode::staging;
         else if (option == "transfer=direct")
@@ -143,8 +145,9 @@ bool read_options(const backend_options& options, opencl_options& out, std::stri
         else if (option == "completion=poll")
             out.completion = completion_mode::poll;
         else {
-            error = "the opencl backend does not know the option '" + option +
-                    "'; it has transfer=auto, staging or direct and completion=auto, callback or poll";
+            error =
+                "the opencl backend does not know the option '" + option +
+                "'; it has transfer=auto, pinned, staging or direct and completion=auto, callback or poll";
             return false;
         }
     }

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// opencl_transfer: reads and writes between guest memory and GPU. Guest memory is scattered in pages; four
+// opencl_transfer: reads and writes between guest memory and GPU. Guest memory is scattered in pages; five
 // ways:
 //
 //   direct         one run of guest memory: the native command gets the pointer. One copy, made by the
-//   runtime. native kernel  devices that share the host's memory and run host functions (PoCL): one host
-//   function copies between
-//                  all runs and the buffer. One copy, one command, and the runtime's own ordering and events.
+//                  runtime.
+//   native kernel  devices that share the host's memory and run host functions (PoCL): one host function
+//                  copies between all runs and the buffer. One copy, one command, and the runtime's own
+//                  ordering and events.
+//   pinned         large ranges of bytes on GPUs with memory of their own: opencl_pinned. A write has taken
+//                  its bytes when it returns.
 //   staged         small pieces are gathered into (or scattered from) bounded staging memory; long runs in
-//   between go
-//                  directly. A write has taken its bytes when it returns.
+//                  between go directly. A write has taken the staged bytes when it returns.
 //   runs           no staging left: one native command for each run. Slow, but it never waits for the guest.
 //
-// Images go the same ways except the second, in boxes of pixels instead of ranges of bytes: one native
-// command takes whole rows that lie in one run or were staged together; without staging, each run of a row.
+// Images go the same ways except the second and third, in boxes of pixels instead of ranges of bytes: one
+// native command takes whole rows that lie in one run or were staged together; without staging, each run of a
+// row.
+//
+// While a read is under way the reads behind it are staged, too, because the bytes of a staged one are in
+// guest memory only after the GPU is done: those of a later read into the same memory must not be there
+// first.
 //
 // What is more than one native command ends with the last of them, out of order with a marker that waits for
 // all.
@@ -21,7 +28,7 @@
 
 #include "base/checked.hpp"
 #include "codec/image_format.hpp"
-#include "gpu/opencl/opencl_device.hpp"
+#include "gpu/opencl/box_transfer.hpp"
 
 namespace kagemusha::gpu {
 
@@ -30,65 +37,6 @@ namespace {
 // A run at least as long as this goes to the runtime directly: a native command costs a few microseconds,
 // which is what copying 64 KiB costs.
 constexpr std::uint64_t direct_run_bytes = 64 << 10;
-
-} // namespace
-
-// Guest memory has `shape` with pitches `host` and begins at the payload's first byte.
-struct opencl_device::box_transfer {
-    bool write;
-    opencl_memory& memory;
-    const payload_ptr& data;
-    box_shape shape;
-    box_pitch host;
-    // Buffers: where the box lies in it.
-    std::uint64_t offset = 0;
-    box_pitch buffer = {};
-    // As the rect and image functions of OpenCL take it; unused for linear transfers.
-    std::size_t origin[3] = {};
-    std::size_t region[3] = {};
-
-    bool image() const { return memory.type != CL_MEM_OBJECT_BUFFER; }
-    bool linear() const { return !image() && shape.rows == 1 && shape.slices == 1; }
-    box_pitch tight() const { return {shape.row_bytes, shape.row_bytes * shape.rows}; }
-};
-
-// Everything that must stay until the native commands are done, and the scattering of staged reads.
-class opencl_device::staged_rest final : public transfer_rest {
-public:
-    struct piece {
-        std::unique_ptr<staging> memory;
-        box_shape shape;
-        box_pitch host;
-        std::uint64_t offset; // in the payload
-    };
-
-    staged_rest(payload_ptr data, bool write) : data_(std::move(data)), write_(write) {}
-    std::int32_t finish(std::int32_t status) override {
-        for (const auto& event : parts)
-            if (const std::int32_t part_status = event->poll(); status >= 0 && part_status < 0)
-                status = part_status;
-        if (write_ || status < 0)
-            return status;
-        for (piece& p : pieces) {
-            const box_pitch tight{p.shape.row_bytes, p.shape.row_bytes * p.shape.rows};
-            data_->write_box(p.shape, p.host, p.memory->data(), tight, p.offset);
-        }
-        return status;
-    }
-
-    bool scatters() const override { return !write_ && !pieces.empty(); }
-
-    std::vector<piece> pieces;
-    // The native commands before the last one. When that is done they are, or have failed. Somebody has to
-    // hold their events until then: see opencl_device::holds_events_.
-    std::vector<std::unique_ptr<opencl_event>> parts;
-
-private:
-    payload_ptr data_;
-    bool write_;
-};
-
-namespace {
 
 // A host function's work on a buffer (clEnqueueNativeKernel). It belongs to the event, so it lives until the
 // command is done or has failed.
@@ -244,7 +192,8 @@ std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const resolved
         if (event)
             events.emplace_back(api_, event);
     });
-    return join_parts(queue, std::move(events), std::make_unique<staged_rest>(data, true), error, false, out);
+    return join_parts(queue, std::move(events), std::make_unique<staged_rest>(data, true, counts_), error,
+                      false, out);
 }
 
 // ---- the four ways
@@ -252,9 +201,21 @@ std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const resolved
 
 std::int32_t opencl_device::transfer(opencl_queue& queue, const box_transfer& t, wait_list waits,
                                      enqueued& out) {
+    const bool behind_a_read = !t.write && mode_ != transfer_mode::direct && counts_.reads->load() > 0;
+    if (goes_pinned(t)) {
+        const std::int32_t error = transfer_pinned(queue, t, waits, out);
+        if (error != CL_OUT_OF_HOST_MEMORY)
+            return error;
+    }
+    const bool has_host_functions = native_kernels_ && mode_ == transfer_mode::automatic;
+    if (behind_a_read && !has_host_functions && t.tight().slice * t.shape.slices <= staging_piece_bytes) {
+        const std::int32_t error = transfer_staged(queue, t, waits, out);
+        if (error != CL_OUT_OF_HOST_MEMORY)
+            return error;
+    }
     if (t.data->contiguous())
         return transfer_direct(queue, t, waits, out);
-    if (native_kernels_ && mode_ == transfer_mode::automatic && !t.image())
+    if (has_host_functions && !t.image())
         return transfer_native_kernel(queue, t, waits, out);
     const bool may_stage = mode_ != transfer_mode::direct;
     if (t.image()) {
@@ -307,7 +268,7 @@ std::int32_t opencl_device::transfer_direct(opencl_queue& queue, const box_trans
             enqueue_box(queue.native.get(), t, t.data->contiguous(), t.host, waits, &event))
         return error;
     out.event = std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event),
-                                               std::make_unique<staged_rest>(t.data, t.write));
+                                               std::make_unique<staged_rest>(t.data, t.write, counts_));
     out.payload_busy = true;
     return CL_SUCCESS;
 }
@@ -334,7 +295,7 @@ std::int32_t opencl_device::transfer_staged(opencl_queue& queue, const box_trans
     cl_event event = nullptr;
     if (const std::int32_t error = enqueue_box(queue.native.get(), t, memory->data(), tight, waits, &event))
         return error;
-    auto rest = std::make_unique<staged_rest>(t.data, t.write);
+    auto rest = std::make_unique<staged_rest>(t.data, t.write, counts_);
     rest->pieces.push_back({std::move(memory), t.shape, t.host, 0});
     out.event =
         std::make_unique<opencl_event>(api_, event_handle(), event_handle(api_, event), std::move(rest));
@@ -346,7 +307,7 @@ std::int32_t opencl_device::transfer_staged(opencl_queue& queue, const box_trans
 // ones that are neighbours in the buffer are staged together as far as there is staging memory.
 std::int32_t opencl_device::transfer_runs(opencl_queue& queue, const box_transfer& t, wait_list waits,
                                           enqueued& out) {
-    auto rest = std::make_unique<staged_rest>(t.data, t.write);
+    auto rest = std::make_unique<staged_rest>(t.data, t.write, counts_);
     std::vector<event_handle> events;
     std::int32_t error = CL_SUCCESS;
     bool busy = !t.write;
@@ -414,7 +375,7 @@ std::int32_t opencl_device::transfer_image_runs(opencl_queue& queue, const box_t
                                                 enqueued& out) {
     const std::uint64_t element = t.memory.element_bytes;
     const auto runs = t.data->runs();
-    auto rest = std::make_unique<staged_rest>(t.data, t.write);
+    auto rest = std::make_unique<staged_rest>(t.data, t.write, counts_);
     std::vector<event_handle> events;
     std::int32_t error = CL_SUCCESS;
     bool busy = !t.write;

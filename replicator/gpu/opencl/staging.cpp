@@ -24,9 +24,17 @@ constexpr std::uint64_t small_bytes = 128 << 10;
 
 } // namespace
 
-staging::~staging() {
-    pool_->give(std::move(memory_), bytes_);
-}
+class staging_pool::piece final : public staging {
+public:
+    piece(std::shared_ptr<staging_pool> pool, std::unique_ptr<std::byte[]> memory, std::uint64_t bytes)
+        : staging(memory.get()), pool_(std::move(pool)), memory_(std::move(memory)), bytes_(bytes) {}
+    ~piece() override { pool_->give(std::move(memory_), bytes_); }
+
+private:
+    std::shared_ptr<staging_pool> pool_;
+    std::unique_ptr<std::byte[]> memory_;
+    std::uint64_t bytes_;
+};
 
 std::unique_ptr<staging> staging_pool::take(std::uint64_t bytes) {
     if (bytes > small_bytes && bytes < staging_piece_bytes)
@@ -46,7 +54,7 @@ std::unique_ptr<staging> staging_pool::take(std::uint64_t bytes) {
     if (!memory)
         memory.reset(new (std::nothrow) std::byte[bytes]);
     if (memory)
-        return std::make_unique<staging>(shared_from_this(), std::move(memory), bytes);
+        return std::make_unique<piece>(shared_from_this(), std::move(memory), bytes);
     give(nullptr, bytes);
     return nullptr;
 }

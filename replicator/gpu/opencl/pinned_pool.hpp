@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// pinned_pool: pinned host memory of one OpenCL context, in pieces of staging_piece_bytes. To and from it a GPU moves
+// bytes at the speed of its bus; other memory the runtime copies through such memory of its own, with one thread
+// (docs/results/price-h200.md).
+//
+// OpenCL has no call for it. Vendors document that the mapping of a buffer with CL_MEM_ALLOC_HOST_PTR is pinned; where
+// it isn't, transfers are right and no faster.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpu/opencl/opencl_device.hpp"
+
+namespace kagemusha::gpu {
+
+// Thread-safe: pieces go back on threads that tell of completions. To pin a piece takes milliseconds, so none is given
+// back to the system before the context and all that is under way in it have ended.
+class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
+public:
+    // Of one context: several large transfers under way.
+    static constexpr std::size_t most_pieces = 32;
+
+    // `context` lives at least until the first take().
+    pinned_pool(const opencl_api& api, cl_context context, cl_device_id device)
+        : api_(api), context_(context), device_(device) {}
+    ~pinned_pool();
+    pinned_pool(const pinned_pool&) = delete;
+    pinned_pool& operator=(const pinned_pool&) = delete;
+
+    // Pieces for so many bytes; none when the pool or the host has not so many.
+    std::vector<std::unique_ptr<staging>> take(std::uint64_t bytes);
+
+private:
+    class piece;
+    struct mapping {
+        memory_handle buffer;
+        std::byte* memory;
+    };
+    bool pin_one(); // with the mutex
+    void give(std::byte* memory);
+
+    const opencl_api& api_;
+    const cl_context context_;
+    const cl_device_id device_;
+    std::mutex mutex_;
+    queue_handle queue_; // for mapping alone; keeps the native context
+    std::vector<mapping> all_;
+    std::vector<std::byte*> free_;
+};
+
+} // namespace kagemusha::gpu
