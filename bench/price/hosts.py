@@ -197,14 +197,16 @@ class Loopback(Native):
     """On the host, with the guest's OpenCL driver linked to the device library (tests/loopback), and a worker that has the
     GPU. Payloads from 1 MiB on are in pages that program and worker share, where a guest's pages would be pinned."""
 
-    def __init__(self, suite, build, gpu):
+    def __init__(self, options):
+        build = options.build.resolve()
         self.vendors = tempfile.TemporaryDirectory()  # not every loader takes the library itself for it
-        library = build.resolve() / "tests" / "loopback" / "libkagemusha_opencl_loopback.so"
+        library = build / "tests" / "loopback" / "libkagemusha_opencl_loopback.so"
         Path(self.vendors.name, "loopback.icd").write_text(f"{library}\n", encoding="utf-8")
-        super().__init__(suite, {
+        super().__init__(options.suite, {
             **os.environ, "OCL_ICD_VENDORS": self.vendors.name,
-            "SUITE_DEVICE": "0.0", "KAGEMUSHA_LOOPBACK_GPU": gpu, "KAGEMUSHA_LOOPBACK_SHARE": str(1 << 20),
-            "KAGEMUSHA_WORKER": str(build.resolve() / "replicator" / "worker" / "kagemusha-worker")})
+            "SUITE_DEVICE": "0.0", "KAGEMUSHA_LOOPBACK_GPU": options.gpu, "KAGEMUSHA_LOOPBACK_SHARE": str(1 << 20),
+            "KAGEMUSHA_LOOPBACK_OPTIONS": options.gpu_options,
+            "KAGEMUSHA_WORKER": str(build / "replicator" / "worker" / "kagemusha-worker")})
 
     def counters(self):
         return {}  # the worker is not this process's child
@@ -227,11 +229,14 @@ class Machine:
 
     def describe(self, name, gpu, backend="opencl"):
         """What is started next is started from this."""
+        properties = dict(self.properties)
+        if backend == "opencl" and self.options.gpu_options:
+            properties["options"] = self.options.gpu_options
         self.pair.description = self.pair.directory / f"{name}.toml"
         self.pair.description.write_text(DESCRIPTION.format(
             memory=self.options.memory, cpus=self.options.cpus, accel=self.options.accel, gpu=gpu, backend=backend,
             guest=self.options.kernel, job=HERE / "guest.sh", suite=self.options.suite, confinement=self.confinement,
-            properties="\n".join(f'{key} = "{value}"' for key, value in self.properties.items())) + self.protection,
+            properties="\n".join(f'{key} = "{value}"' for key, value in properties.items())) + self.protection,
             encoding="utf-8")
 
     def start(self):

@@ -71,6 +71,7 @@ def parse(arguments):
     parser.add_argument("--scale", default="1", help="larger input, for real GPUs: 1 to 256; 32,nbody=192: one program's is another")
     parser.add_argument("--gpu", default="", help="the host's GPU, as `kage gpus` lists them (default: PoCL)")
     parser.add_argument("--standby-gpu", default=None, help="the standbys' GPU (default: the same one)")
+    parser.add_argument("--gpu-options", default="", help="of the OpenCL backend, to compare its ways: transfer=staging, for example")
     parser.add_argument("--memory", type=int, default=1024, help="of each guest, MiB")
     parser.add_argument("--cpus", type=int, default=2, help="of each guest")
     parser.add_argument("--fresh", action="store_true", help="do not go on with an interrupted run")
@@ -201,7 +202,7 @@ class Columns:
         if name == "native":
             return hosts.Native(self.options.suite)
         if name == "loopback":
-            return hosts.Loopback(self.options.suite, self.options.build, self.options.gpu)
+            return hosts.Loopback(self.options)
         if name == "vm":
             return hosts.Machine(self.options, name)
         if name == "protected":
