@@ -46,7 +46,7 @@ void put(char (&to)[n], const std::string& text) {
 // One processor copies or encrypts less than a link can carry. One lane at least, so that heartbeats and
 // commands never wait behind content.
 inline std::uint32_t default_lanes() {
-    return std::clamp(std::thread::hardware_concurrency() / 4, 1u, 4u);
+    return std::clamp(std::thread::hardware_concurrency() / 2, 1u, mirror::max_lanes);
 }
 
 inline net::link_options link_options(const kagemusha_device_config& c, const std::string& address) {

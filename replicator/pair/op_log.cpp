@@ -143,11 +143,11 @@ void op_log::split(log_sequence entry, late_content_of& l, std::uint32_t payload
     for (std::span<const std::byte> rest : bytes.pieces) {
         while (!rest.empty()) {
             const auto part =
-                rest.first(std::min<std::uint64_t>(rest.size(), mirror::content_piece_bytes - piece.bytes));
+                rest.first(std::min<std::uint64_t>(rest.size(), mirror::sent_piece_bytes - piece.bytes));
             piece.content.pieces.push_back(part);
             piece.bytes += part.size();
             rest = rest.subspan(part.size());
-            if (piece.bytes == mirror::content_piece_bytes)
+            if (piece.bytes == mirror::sent_piece_bytes)
                 finish();
         }
     }

@@ -68,7 +68,7 @@ TEST(op_log, guest_content_that_was_not_sent_is_copied_on_release) {
 // A large payload goes behind its entry in pieces; each is released on its own.
 TEST(op_log, large_content_becomes_pieces) {
     harness h;
-    auto memory = pattern(10'000'000);
+    auto memory = pattern(5'000'000);
     const auto expected = memory;
     const auto n = h.log.append(guest_entry(memory, 1000));
     auto events = h.events();
@@ -84,7 +84,7 @@ TEST(op_log, large_content_becomes_pieces) {
     mirror::content c{n, 0, 0, 0, 0};
     for (int i = 0; i < 3; ++i) {
         c.bytes = events[static_cast<std::size_t>(i) + 1].bytes;
-        EXPECT_LE(c.bytes, mirror::content_piece_bytes);
+        EXPECT_LE(c.bytes, mirror::sent_piece_bytes);
         if (i == 2) { // one piece is with the link, one was sent, the last waits
             pieces[0] = {};
             EXPECT_FALSE(h.log.release_content(n));
@@ -104,7 +104,7 @@ TEST(op_log, large_content_becomes_pieces) {
 // Of what is large: the copier begins at the end, the link at the front, and the release waits for both.
 TEST(op_log, large_content_is_copied_ahead_from_its_end) {
     harness h = harness::with_copier();
-    auto memory = pattern(10'000'000); // three pieces
+    auto memory = pattern(5'000'000); // three pieces
     const auto expected = memory;
     const auto n = h.log.append(guest_entry(memory, 1000));
     EXPECT_EQ(h.copies_wanted, 1u);
@@ -137,7 +137,7 @@ TEST(op_log, large_content_is_copied_ahead_from_its_end) {
 
 TEST(op_log, the_link_may_take_everything_before_it_is_copied) {
     harness h = harness::with_copier();
-    auto memory = pattern(5'000'000);
+    auto memory = pattern(4'000'000);
     const auto n = h.log.append(guest_entry(memory, 1));
     const auto events = h.events();
     ASSERT_EQ(events.size(), 3u);

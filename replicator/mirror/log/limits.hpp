@@ -27,6 +27,8 @@ static_assert(max_description_parts * (max_text_bytes + max_part_value_bytes + 3
 // Content up to this travels with its entry, more of it behind, in pieces.
 inline constexpr std::uint64_t max_inline_content_bytes = std::uint64_t{256} << 10;
 inline constexpr std::uint64_t content_piece_bytes = std::uint64_t{4} << 20;
+// Of a guest's content a primary sends smaller ones, so that a write of 16 MiB keeps all lanes busy.
+inline constexpr std::uint64_t sent_piece_bytes = content_piece_bytes / 2;
 static_assert(VGPU_MAX_STREAM_BYTES + max_inline_content_bytes <= max_frame_payload_bytes);
 static_assert(content_piece_bytes <= max_frame_payload_bytes);
 static_assert(max_hashes_per_message * 8 < max_message_bytes);
