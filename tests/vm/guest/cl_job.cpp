@@ -307,14 +307,15 @@ void leave_in_flight(double seconds, bool map) {
     cl_mem values = g.buffer(64 << 20);
     argument(busy, 0, values);
     argument(busy, 1, cl_uint{20000});
-    std::vector<char> data(1 << 20, 1);
+    std::vector<char> data(1 << 20, 1),
+        back(data.size()); // a write from `back` would wait for the read into it
     for (int i = 0; i < 32; ++i) {
         need(
             clEnqueueWriteBuffer(g.queue, values, CL_FALSE, 0, data.size(), data.data(), 0, nullptr, nullptr),
             "write");
         need(clEnqueueNDRangeKernel(g.queue, busy, 1, nullptr, &count, nullptr, 0, nullptr, nullptr),
              "launch");
-        need(clEnqueueReadBuffer(g.queue, values, CL_FALSE, 0, data.size(), data.data(), 0, nullptr, nullptr),
+        need(clEnqueueReadBuffer(g.queue, values, CL_FALSE, 0, back.size(), back.data(), 0, nullptr, nullptr),
              "read");
     }
     need(clFlush(g.queue), "clFlush");
