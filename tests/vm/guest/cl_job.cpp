@@ -405,7 +405,7 @@ void too_much_memory() {
 
 int main(int argc, char** argv) {
     const std::string what = argc > 1 ? argv[1] : "";
-    const double number = argc > 2 ? std::atof(argv[2]) : 0;
+    const double number = argc > 2 ? std::strtod(argv[2], nullptr) : 0;
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     if (what == "add")
         add_vectors(number > 0 ? static_cast<std::size_t>(number) : 1000);
@@ -417,7 +417,7 @@ int main(int argc, char** argv) {
         build_programs(number, argc > 3 ? argv[3] : nullptr,
                        argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 100);
     else if (what == "busy")
-        keep_busy(number, argc > 3 ? argv[3] : nullptr, argc > 4 ? std::atof(argv[4]) : 4);
+        keep_busy(number, argc > 3 ? argv[3] : nullptr, argc > 4 ? std::strtod(argv[4], nullptr) : 4);
     else if (what == "fill")
         fill_often(static_cast<int>(number));
     else if (what == "traced")
