@@ -40,7 +40,7 @@ bool pinned_pool::pin_one() {
     if (error != CL_SUCCESS)
         return false;
     all_.push_back({std::move(buffer), static_cast<std::byte*>(memory)});
-    free_.push_back(all_.back().memory);
+    give(all_.back().memory);
     return true;
 }
 
@@ -49,15 +49,20 @@ std::vector<std::unique_ptr<staging>> pinned_pool::take(std::uint64_t bytes) {
     const std::uint64_t count = (bytes + staging_piece_bytes - 1) / staging_piece_bytes;
     if (count > most_pieces)
         return taken;
-    const std::lock_guard held(mutex_);
-    while (free_.size() < count)
+    while (free_count() < count)
         if (!pin_one())
             return taken;
+    const std::lock_guard held(mutex_);
     for (std::uint64_t i = 0; i < count; ++i) {
         taken.push_back(std::make_unique<piece>(shared_from_this(), free_.back()));
         free_.pop_back();
     }
     return taken;
+}
+
+std::size_t pinned_pool::free_count() {
+    const std::lock_guard held(mutex_);
+    return free_.size();
 }
 
 void pinned_pool::give(std::byte* memory) {

@@ -17,8 +17,9 @@
 
 namespace kagemusha::gpu {
 
-// Thread-safe: pieces go back on threads that tell of completions. To pin a piece takes milliseconds, so none is given
-// back to the system before the context and all that is under way in it have ended.
+// take() is the executor's thread's; pieces go back on any, also on one of the runtime's that tells of a completion. So
+// the mutex is never held while the runtime is called. To pin a piece takes milliseconds, so none is given back to the
+// system before the context and all that is under way in it have ended.
 class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
 public:
     // Of one context: several large transfers under way.
@@ -40,15 +41,17 @@ private:
         memory_handle buffer;
         std::byte* memory;
     };
-    bool pin_one(); // with the mutex
+    bool pin_one();
+    std::size_t free_count();
     void give(std::byte* memory);
 
     const opencl_api& api_;
     const cl_context context_;
     const cl_device_id device_;
-    std::mutex mutex_;
     queue_handle queue_; // for mapping alone; keeps the native context
     std::vector<mapping> all_;
+
+    std::mutex mutex_;
     std::vector<std::byte*> free_;
 };
 
