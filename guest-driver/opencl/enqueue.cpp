@@ -80,7 +80,7 @@ cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue,
         if (kept_)
             made->keep(kept_);
         if (!step)
-            made->set_reads_into(read_into_.data(), read_into_.size());
+            made->set_reads_into(read_into_);
     }
     // A marker that names no event would wait for everything before it.
     if (wait_ids_.empty() && complete_id_ && (opcode == VGPU_CMD_MARKER || opcode == VGPU_CMD_BARRIER))

@@ -61,9 +61,7 @@ public:
     void keep(ref<object> needed) { kept_ = std::move(needed); }
 
     // The program's memory that its command reads into; before it is appended, once.
-    void set_reads_into(const void* first, std::size_t bytes) noexcept {
-        read_into_ = {static_cast<const std::byte*>(first), bytes};
-    }
+    void set_reads_into(std::span<const std::byte> memory) noexcept { read_into_ = memory; }
     std::span<const std::byte> reads_into() const noexcept { return read_into_; }
 
     // Whether the device has an event of this id: it may be named in wait lists there and is destroyed there

@@ -29,7 +29,7 @@ std::int32_t opencl_device::transfer_pinned(opencl_queue& queue, const box_trans
     rest->piece_for_each_part = true;
     std::vector<event_handle> events;
     std::int32_t error = CL_SUCCESS;
-    for (std::uint64_t at = 0; at < bytes && error == CL_SUCCESS; at += staging_piece_bytes) {
+    for (std::uint64_t at = 0; at < bytes; at += staging_piece_bytes) {
         const std::uint64_t here = std::min(bytes - at, staging_piece_bytes);
         auto& piece = memory[at / staging_piece_bytes];
         if (t.write && !t.data->read(at, piece->data(), here)) {
