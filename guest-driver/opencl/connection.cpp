@@ -181,6 +181,12 @@ ref<event> connection::read_in_flight(std::span<const std::byte> bytes) {
     return {};
 }
 
+ref<event> connection::pending_event(std::uint64_t id) {
+    const std::lock_guard held(pending_mutex_);
+    const auto found = pending_.find(id);
+    return found == pending_.end() ? ref<event>() : found->second;
+}
+
 cl_int connection::flush(queue* where) {
     if (!usable())
         return CL_OUT_OF_RESOURCES;

@@ -114,6 +114,9 @@ public:
     ref<event> read_in_flight(std::span<const std::byte> bytes);
     void end_read() noexcept { reads_in_flight_.fetch_sub(1, std::memory_order_release); } // by its event
 
+    // The event of this id; null: it is over.
+    ref<event> pending_event(std::uint64_t id);
+
     void add_queue(queue& added);
     void remove_queue(queue& removed) noexcept;
 

@@ -165,6 +165,79 @@ TEST_F(connection_test, behind_a_blocking_read_a_finish_asks_nobody) {
     cl.clReleaseMemObject(buffer);
 }
 
+// The bytes are taken, which is what the standard asks; other queues wait for the write itself.
+TEST_F(connection_test, a_small_blocking_write_waits_for_nothing) {
+    cl_mem buffer = make_buffer(1 << 20);
+    cl_int error = CL_SUCCESS;
+    cl_command_queue other = cl.clCreateCommandQueue(context, device, 0, &error);
+    ASSERT_EQ(error, CL_SUCCESS);
+    cl_command_queue unordered =
+        cl.clCreateCommandQueue(context, device, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &error);
+    ASSERT_EQ(error, CL_SUCCESS);
+    std::vector<char> data(1 << 20, 'a');
+    const auto write = [&](cl_command_queue to, std::size_t bytes, cl_event* event = nullptr) {
+        return cl.clEnqueueWriteBuffer(to, buffer, CL_TRUE, 0, bytes, data.data(), 0, nullptr, event);
+    };
+    const auto awaited_by_a_copy = [&](cl_command_queue in) {
+        EXPECT_EQ(cl.clEnqueueCopyBuffer(in, buffer, buffer, 0, 512, 512, 0, nullptr, nullptr), CL_SUCCESS);
+        cl.clFlush(in);
+        const recorded_command sent = gpu->commands(VGPU_CMD_COPY_BUFFER).back();
+        const __u32 count = sent.as<vgpu_cmd_copy_buffer>().enqueue.wait_count;
+        std::vector<std::uint64_t> ids(count);
+        std::memcpy(ids.data(), sent.bytes.data() + sizeof(vgpu_cmd_copy_buffer), count * 8);
+        return ids;
+    };
+    gpu->hold_completions();
+    const std::size_t requests = gpu->request_count();
+    EXPECT_EQ(write(queue, 100), CL_SUCCESS);
+    data[0] = 'b'; // the program's again
+    EXPECT_EQ(write(queue, 1), CL_SUCCESS);
+    EXPECT_EQ(gpu->request_count(), requests);
+    cl.clFlush(queue);
+    const auto writes = gpu->commands(VGPU_CMD_WRITE_BUFFER);
+    ASSERT_EQ(writes.size(), 2u);
+    EXPECT_EQ(static_cast<char>(writes[0].bytes[sizeof(vgpu_cmd_transfer_buffer)]), 'a');
+    EXPECT_EQ(static_cast<char>(writes[1].bytes[sizeof(vgpu_cmd_transfer_buffer)]), 'b');
+    const std::vector<std::uint64_t> second = {writes[1].as<vgpu_cmd_transfer_buffer>().enqueue.event};
+    EXPECT_EQ(awaited_by_a_copy(queue), std::vector<std::uint64_t>{});
+    EXPECT_EQ(awaited_by_a_copy(other), second);
+    EXPECT_EQ(awaited_by_a_copy(unordered), second);
+    // What waits for everything before it must not wait for this alone.
+    ASSERT_EQ(cl.clEnqueueBarrierWithWaitList(unordered, 0, nullptr, nullptr), CL_SUCCESS);
+    cl.clFlush(unordered);
+    EXPECT_EQ(gpu->commands(VGPU_CMD_BARRIER).back().as<vgpu_cmd_sync>().enqueue.wait_count, 0u);
+
+    gpu->release_completions();
+    EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS);
+    EXPECT_EQ(awaited_by_a_copy(other), std::vector<std::uint64_t>{});
+    // These are over when they return: what is not inline, has an event, or is in no order.
+    cl_event event = nullptr;
+    EXPECT_EQ(write(queue, 100, &event), CL_SUCCESS);
+    EXPECT_EQ(status_of(event), CL_COMPLETE);
+    EXPECT_EQ(write(queue, data.size()), CL_SUCCESS);
+    EXPECT_EQ(write(unordered, 100), CL_SUCCESS);
+    EXPECT_EQ(gpu->commands(VGPU_CMD_WRITE_BUFFER).size(), 5u) << "each was sent before it returned";
+    cl.clReleaseEvent(event);
+    for (cl_command_queue one : {other, unordered})
+        cl.clReleaseCommandQueue(one);
+    cl.clReleaseMemObject(buffer);
+}
+
+TEST_F(connection_test, the_error_of_a_write_that_returned_early_is_the_queues) {
+    cl_mem buffer = make_buffer(64);
+    const int value = 1;
+    cl_int error = CL_SUCCESS;
+    cl_event gate = cl.clCreateUserEvent(context, &error);
+    ASSERT_EQ(error, CL_SUCCESS);
+    EXPECT_EQ(cl.clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, sizeof value, &value, 1, &gate, nullptr),
+              CL_SUCCESS);
+    ASSERT_EQ(cl.clSetUserEventStatus(gate, -7), CL_SUCCESS);
+    EXPECT_EQ(cl.clFinish(queue), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+    EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS);
+    cl.clReleaseEvent(gate);
+    cl.clReleaseMemObject(buffer);
+}
+
 TEST_F(connection_test, what_was_left_lying_is_sent_without_a_flush) {
     cl_kernel kernel = make_kernel("none");
     ASSERT_EQ(launch(kernel), CL_SUCCESS);

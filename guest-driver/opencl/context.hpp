@@ -5,6 +5,7 @@
 
 #include "connection.hpp"
 #include "device.hpp"
+#include "early_writes.hpp"
 #include "object.hpp"
 
 #include <memory>
@@ -28,6 +29,7 @@ public:
     connection& link() const noexcept { return *link_; }
     std::uint64_t id() const noexcept { return id_; }
     const std::vector<cl_context_properties>& properties() const noexcept { return properties_; }
+    early_writes& writes() noexcept { return early_writes_; }
 
     void add_destructor_callback(destructor_callback function, void* data);
 
@@ -44,6 +46,7 @@ private:
     const std::uint64_t id_;
     const std::vector<cl_context_properties> properties_;
     bool created_ = false;
+    early_writes early_writes_;
     std::mutex mutex_;
     std::vector<std::pair<destructor_callback, void*>> destructor_callbacks_;
 

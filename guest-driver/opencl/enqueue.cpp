@@ -41,8 +41,22 @@ void enqueueing::read_wait_list(cl_uint count, const cl_event* list) {
         }
         wait_ids_.push_back(one->id());
     }
+    // A marker or a barrier without a list waits for what is in its own queue.
+    if (count > 0 || (command_ != CL_COMMAND_MARKER && command_ != CL_COMMAND_BARRIER))
+        wait_for_early_writes();
     if (wait_ids_.size() > VGPU_MAX_WAIT_COUNT)
         error_ = shorten_wait_list();
+}
+
+void enqueueing::wait_for_early_writes() {
+    owner().writes().for_each_before(where_->id(), [this](std::uint64_t id) {
+        ref<event> write = owner().link().pending_event(id);
+        if (!write)
+            return false;
+        wait_ids_.push_back(id);
+        written_.push_back(std::move(write));
+        return true;
+    });
 }
 
 // More events than one command may wait for: markers that wait for some of them each take their place.
@@ -81,6 +95,8 @@ cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue,
             made->keep(kept_);
         if (!step)
             made->set_reads_into(read_into_);
+        if (returns_early_)
+            made->tell_queue_of_error();
     }
     // A marker that names no event would wait for everything before it.
     if (wait_ids_.empty() && complete_id_ && (opcode == VGPU_CMD_MARKER || opcode == VGPU_CMD_BARRIER))
@@ -101,7 +117,9 @@ cl_int enqueueing::end(bool step, const outgoing& out, ref<event> made) {
             wait_ids_.clear();
         return CL_SUCCESS;
     }
-    if (blocking_) {
+    if (returns_early_) {
+        owner().writes().add(where_->id(), made->id());
+    } else if (blocking_) {
         const cl_int result = wait_blocking(*made, *where_);
         if (result != CL_SUCCESS)
             return result;

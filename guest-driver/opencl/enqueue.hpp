@@ -33,6 +33,11 @@ public:
     // the program may have to set a user event first; then the bytes must at least not go inline.
     bool order_with_reads(bool writes, const void* first, std::size_t bytes);
 
+    // A blocking write, whose bytes may be all that the program waits for (early_writes.hpp).
+    void wait_for_bytes_only() noexcept { bytes_suffice_ = blocking_ && !event_out_ && where_->in_order(); }
+    // They are in the command that is sent next.
+    void take_bytes() noexcept { returns_early_ = bytes_suffice_; }
+
     // Sends the command. The views are those of the row's parts behind the wait list.
     template <class Row, class... View>
     cl_int send(command_of<Row>& command, const View&... view) {
@@ -66,6 +71,7 @@ public:
 
 private:
     void read_wait_list(cl_uint count, const cl_event* list);
+    void wait_for_early_writes();
     template <class Row, class... View>
     cl_int send(bool step, command_of<Row>& command, const View&... view) {
         ref<event> made;
@@ -81,10 +87,12 @@ private:
     const cl_command_type command_;
     cl_event* const event_out_;
     const bool blocking_;
+    bool bytes_suffice_ = false, returns_early_ = false;
     cl_int error_ = CL_SUCCESS;
     std::vector<std::uint64_t> wait_ids_; // stays without memory for the usual empty list
     std::uint64_t complete_id_ = 0;       // one of the wait list that need not be waited for
     std::vector<ref<event>> steps_;
+    std::vector<ref<event>> written_; // named in the wait list: their ids must stay valid
     std::span<const std::byte> read_into_;
     ref<object> kept_;
 };

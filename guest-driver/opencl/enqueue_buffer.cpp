@@ -36,6 +36,8 @@ cl_int transfer(cl_command_queue where, cl_mem handle, cl_bool blocking, directi
         return CL_INVALID_VALUE;
     if (writes ? !buffer->host_may_write() : !buffer->host_may_read())
         return CL_INVALID_OPERATION;
+    if (writes)
+        call.wait_for_bytes_only();
     return transfer_buffer(call, *buffer, way, offset, bytes, host);
 }
 

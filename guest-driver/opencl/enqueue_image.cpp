@@ -63,6 +63,8 @@ cl_int transfer(cl_command_queue where, cl_mem handle, cl_bool blocking, directi
         return CL_INVALID_VALUE;
     if (writes ? !image->host_may_write() : !image->host_may_read())
         return CL_INVALID_OPERATION;
+    if (writes)
+        call.wait_for_bytes_only();
     return transfer_image(call, *image, way, origin, region, row, slice, host);
 }
 

@@ -83,8 +83,11 @@ cl_int send_rect(enqueueing& call, memory& buffer, direction way, const triple& 
         command.buffer_slice_pitch = device.slice_pitch;
         command.host_row_pitch = host.row_pitch;
         command.host_slice_pitch = host.slice_pitch;
-        if (way == direction::to_device && bytes <= max_inline_bytes && !in_place)
+        if (way == direction::to_device && bytes <= max_inline_bytes && !in_place) {
+            if (!step)
+                call.take_bytes();
             return send_piece(call, command, inlined(place, bytes), step);
+        }
         return send_piece(call, command, payload{place, bytes, way == direction::to_host}, step);
     });
 }
@@ -110,6 +113,8 @@ cl_int transfer(cl_command_queue where, cl_mem handle, cl_bool blocking, directi
         return CL_INVALID_VALUE;
     if (writes ? !buffer->host_may_write() : !buffer->host_may_read())
         return CL_INVALID_OPERATION;
+    if (writes)
+        call.wait_for_bytes_only();
     auto* const first = static_cast<std::byte*>(pointer) + host.start();
     const bool in_place = !call.order_with_reads(way == direction::to_device, first, host_bytes);
     const std::size_t piece = call.owner().link().limits().max_payload_bytes / 2;

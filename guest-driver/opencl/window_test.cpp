@@ -36,6 +36,7 @@ TEST_F(window_test, traced_memory_is_read_at_a_map_and_never_written_back) {
     const char old = 'o';
     ASSERT_EQ(cl.clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 4096, 1, &old, 0, nullptr, nullptr),
               CL_SUCCESS);
+    cl.clFinish(queue);
     gpu->forget();
 
     char* const place = map(buffer, CL_MAP_READ | CL_MAP_WRITE, 4096, 100);

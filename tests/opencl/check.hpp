@@ -63,6 +63,7 @@ std::string text_of(const setup& s, cl_device_info name);
 void queries(const setup& s);
 void buffers(const setup& s);
 void through_program_memory(const setup& s);
+void blocking_writes(const setup& s);
 void rectangles(const setup& s);
 void maps(const setup& s);
 void images(const setup& s);

@@ -136,6 +136,42 @@ void through_program_memory(const setup& s) {
         CHECK_CL(clReleaseMemObject(memory));
 }
 
+// Programs take a blocking write for done, in every queue. The standard only says that its bytes are taken.
+void blocking_writes(const setup& s) {
+    const std::size_t busy_bytes = std::size_t{64} << 20;
+    cl_int error = CL_SUCCESS;
+    cl_mem busy = clCreateBuffer(s.context, CL_MEM_READ_WRITE, busy_bytes, nullptr, &error);
+    CHECK_CL(error);
+    const std::size_t rounds = 20;
+    cl_mem source = buffer_of(s, {-1}), target = buffer_of(s, std::vector<int>(rounds, -1));
+    std::vector<cl_command_queue> others;
+    for (const cl_command_queue_properties properties : {0, int{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE}}) {
+        others.push_back(clCreateCommandQueue(s.context, s.device, properties, &error));
+        CHECK_CL(error);
+    }
+    const int one = 1;
+    bool good = true;
+    for (std::size_t round = 0; round < rounds; ++round) {
+        cl_command_queue other = others[round % others.size()];
+        int value = static_cast<int>(round);
+        good =
+            clEnqueueFillBuffer(s.queue, busy, &one, 4, 0, busy_bytes, 0, nullptr, nullptr) == CL_SUCCESS &&
+            clEnqueueWriteBuffer(s.queue, source, CL_TRUE, 0, sizeof value, &value, 0, nullptr, nullptr) ==
+                CL_SUCCESS &&
+            good;
+        value = -2; // the bytes are taken
+        good = clEnqueueCopyBuffer(other, source, target, 0, round * sizeof value, sizeof value, 0, nullptr,
+                                   nullptr) == CL_SUCCESS &&
+               clFinish(other) == CL_SUCCESS && good;
+    }
+    CHECK(good);
+    CHECK_BUT_FOR(s, "NVIDIA", content_of(s, target, rounds) == counting(rounds));
+    for (cl_command_queue other : others)
+        CHECK_CL(clReleaseCommandQueue(other));
+    for (cl_mem memory : {busy, source, target})
+        CHECK_CL(clReleaseMemObject(memory));
+}
+
 void rectangles(const setup& s) {
     // A buffer of 8 x 6 x 4 ints, of which a 3 x 2 x 2 block moves.
     const std::size_t width = 8, height = 6, depth = 4, row = width * sizeof(int), slice = row * height;

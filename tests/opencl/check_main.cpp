@@ -147,6 +147,7 @@ constexpr group groups[] = {
     {"buffers", buffers},
     {"rectangles", rectangles},
     {"program-memory", through_program_memory},
+    {"blocking-writes", blocking_writes},
     {"maps", maps},
     {"images", images},
     {"programs", programs},
