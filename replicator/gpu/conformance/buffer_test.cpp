@@ -240,6 +240,31 @@ TEST_P(buffers, ReadsWithoutAnEventAreInPlaceWhenALaterCommandCompletes) {
     }
 }
 
+// More at once than a backend has memory of one kind for; each place is read into twice, and the later one counts.
+TEST_P(buffers, ManySmallReadsAtOnce) {
+    const auto context = s->context(), queue = s->queue(context);
+    constexpr std::uint64_t piece = 100, count = 150, target = 1 << 20;
+    const auto first = s->buffer(context, piece * count), second = s->buffer(context, piece * count);
+    for (const auto& [buffer, factor] : {std::pair{first, 7u}, std::pair{second, 11u}}) {
+        for (std::uint64_t i = 0; i < piece * count; ++i)
+            s->guest()[i] = static_cast<std::byte>(i * factor + i / 251);
+        ASSERT_EQ(s->write(queue, buffer, 0, piece * count), 0);
+    }
+    for (int round = 0; round < 10; ++round) {
+        std::memset(s->guest(target), 0, piece * count);
+        stream_builder b;
+        for (std::uint64_t i = 0; i < count; ++i)
+            for (const auto buffer : {first, second})
+                b.read_buffer({queue, 0}, buffer, i * piece, b.payload(true, 0, target + i * piece, piece));
+        const auto event = s->new_id();
+        b.marker({queue, event});
+        s->submit_only(b);
+        ASSERT_EQ(s->sink.wait_event(event).status, 0);
+        KAGEMUSHA_NEEDS(moves_bytes);
+        ASSERT_EQ(std::memcmp(s->guest(target), s->guest(), piece * count), 0) << round;
+    }
+}
+
 TEST_P(buffers, ContentAtCreation) {
     const auto context = s->context(), queue = s->queue(context);
     for (std::uint64_t i = 0; i < 20'000; ++i)

@@ -113,12 +113,13 @@ void event_poller::look_at(lane& one) {
 }
 
 void event_poller::conclude(opencl_event* event, std::int32_t status) {
+    ask_backwards(staged_reads_, event, status, states_);
+    std::size_t at = 0;
     std::erase_if(staged_reads_, [&](opencl_event* read) {
-        const std::int32_t state = read == event ? status : read->poll();
-        if (state > 0)
-            return false;
-        read->settle(state);
-        return true;
+        const std::int32_t state = states_[at++];
+        if (state <= 0)
+            read->settle(state);
+        return state <= 0;
     });
     event->finish(status); // may destroy it
 }

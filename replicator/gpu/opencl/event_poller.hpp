@@ -69,6 +69,7 @@ private:
     std::vector<found> over_;
     std::uint64_t next_number_ = 1;
     std::vector<opencl_event*> staged_reads_; // whose bytes are not in guest memory yet
+    std::vector<std::int32_t> states_;        // of these
 };
 
 } // namespace kagemusha::gpu

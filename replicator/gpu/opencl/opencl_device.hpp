@@ -15,6 +15,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -195,6 +196,12 @@ private:
     callback callback_ = nullptr;
     void* callback_data_ = nullptr;
 };
+
+// The states of events that were enqueued in this order; that of `told` is known. The last is asked first: when
+// one is over, those that it came after are over too by the time that they are asked. Asked forwards, an earlier
+// one may end in between and look as if it ended later.
+void ask_backwards(std::span<opencl_event* const> events, const opencl_event* told, std::int32_t status,
+                   std::vector<std::int32_t>& states);
 
 enum class transfer_mode {
     automatic, // native kernels where the device has them (one copy, also of scattered memory), else pinned

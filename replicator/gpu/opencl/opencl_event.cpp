@@ -68,6 +68,13 @@ std::int32_t opencl_event::poll() const {
     return error < 0 ? error : status;
 }
 
+void ask_backwards(std::span<opencl_event* const> events, const opencl_event* told, std::int32_t status,
+                   std::vector<std::int32_t>& states) {
+    states.resize(events.size());
+    for (std::size_t i = events.size(); i-- > 0;)
+        states[i] = events[i] == told ? status : events[i]->poll();
+}
+
 bool opencl_event::timing(event_timing& out) const {
     const cl_event first = first_ ? first_.get() : last_.get();
     const auto ask = [&](cl_event event, cl_profiling_info name, std::uint64_t& value) {

@@ -163,13 +163,14 @@ void pending_events::settle_reads(const opencl_event* told, std::int32_t status)
     lock held(mutex_);
     const std::vector<opencl_event*> reads = staged_reads_;
     held.unlock();
+    std::vector<std::int32_t> states;
+    ask_backwards(reads, told, status, states);
     std::vector<opencl_event*> settled;
-    for (opencl_event* const read : reads) {
-        const std::int32_t state = read == told ? status : read->poll();
-        if (state > CL_COMPLETE)
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+        if (states[i] > CL_COMPLETE)
             continue;
-        read->settle(state);
-        settled.push_back(read);
+        reads[i]->settle(states[i]);
+        settled.push_back(reads[i]);
     }
     held.lock();
     for (opencl_event* const read : settled)
