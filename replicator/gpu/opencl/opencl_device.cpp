@@ -68,11 +68,12 @@ opencl_device::opencl_device(const opencl_api& api, cl_platform_id platform, cl_
     cl_bool unified = CL_FALSE;
     api_.clGetDeviceInfo(device_, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(unified), &unified, nullptr);
     unified_memory_ = unified == CL_TRUE;
+    pins_ = mode_ == transfer_mode::pinned ||
+            (mode_ == transfer_mode::automatic && !native_kernels_ && !unified_memory_);
     // A runtime copies with one thread, and as much as it would bring another one doesn't gain by.
     if (mode_ == transfer_mode::pinned)
         smallest_pinned_bytes_ = std::uint64_t{64} << 10;
-    else if (mode_ == transfer_mode::automatic && !native_kernels_ && !unified_memory_ &&
-             copy_crew::common_helpers() > 0)
+    else if (pins_ && copy_crew::common_helpers() > 0)
         smallest_pinned_bytes_ = copy_crew::smallest_shared_bytes;
 }
 
@@ -116,7 +117,7 @@ struct opencl_device::native_creation {
         auto object = std::make_unique<opencl_context>();
         object->native = {device.api_, device.api_.clCreateContext(properties, 1, &device.device_, nullptr,
                                                                    nullptr, &error)};
-        if (error == CL_SUCCESS && device.smallest_pinned_bytes_ != 0)
+        if (error == CL_SUCCESS && device.pins_)
             object->pinned = std::make_shared<pinned_pool>(device.api_, object->native.get(), device.device_);
         if (error == CL_SUCCESS)
             place = std::move(object);

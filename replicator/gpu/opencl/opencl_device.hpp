@@ -273,11 +273,15 @@ private:
                                   wait_list waits, enqueued& out);
     std::int32_t transfer(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     bool goes_pinned(const box_transfer& t) const;
+    // For a small read; nullptr: it goes another way.
+    std::unique_ptr<staging> small_pinned(opencl_queue& queue, const box_transfer& t) const;
     std::int32_t transfer_pinned(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_direct(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_native_kernel(opencl_queue& queue, const box_transfer& t, wait_list waits,
                                         enqueued& out);
     std::int32_t transfer_staged(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
+    std::int32_t transfer_through(std::unique_ptr<staging> memory, opencl_queue& queue, const box_transfer& t,
+                                  wait_list waits, enqueued& out);
     std::int32_t transfer_runs(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     std::int32_t transfer_image_runs(opencl_queue& queue, const box_transfer& t, wait_list waits,
                                      enqueued& out);
@@ -310,7 +314,8 @@ private:
     // Not on PoCL's "basic" device: to set an event that a command waits for hangs there (PoCL's issue 1177).
     bool user_events_ = true;
     bool unified_memory_ = false;             // with the host
-    std::uint64_t smallest_pinned_bytes_ = 0; // of transfers through pinned memory; 0: none goes there
+    bool pins_ = false;                       // transfers may go through pinned memory
+    std::uint64_t smallest_pinned_bytes_ = 0; // of large ones that do; 0: none does
     transfer_counts counts_;
     std::shared_ptr<staging_pool> staging_ = std::make_shared<staging_pool>();
     std::vector<cl_event> wait_scratch_;

@@ -7,8 +7,8 @@
 //   native kernel  devices that share the host's memory and run host functions (PoCL): one host function
 //                  copies between all runs and the buffer. One copy, one command, and the runtime's own
 //                  ordering and events.
-//   pinned         large ranges of bytes on GPUs with memory of their own: opencl_pinned. A write has taken
-//                  its bytes when it returns.
+//   pinned         large ranges of bytes on GPUs with memory of their own, and small reads: opencl_pinned. A
+//                  write has taken its bytes when it returns.
 //   staged         small pieces are gathered into (or scattered from) bounded staging memory; long runs in
 //                  between go directly. A write has taken the staged bytes when it returns.
 //   runs           no staging left: one native command for each run. Slow, but it never waits for the guest.
@@ -207,6 +207,8 @@ std::int32_t opencl_device::transfer(opencl_queue& queue, const box_transfer& t,
         if (error != CL_OUT_OF_HOST_MEMORY)
             return error;
     }
+    if (auto memory = small_pinned(queue, t))
+        return transfer_through(std::move(memory), queue, t, waits, out);
     const bool has_host_functions = native_kernels_ && mode_ == transfer_mode::automatic;
     if (behind_a_read && !has_host_functions && t.tight().slice * t.shape.slices <= staging_piece_bytes) {
         const std::int32_t error = transfer_staged(queue, t, waits, out);
@@ -286,10 +288,15 @@ std::int32_t opencl_device::transfer_native_kernel(opencl_queue& queue, const bo
 
 std::int32_t opencl_device::transfer_staged(opencl_queue& queue, const box_transfer& t, wait_list waits,
                                             enqueued& out) {
-    const box_pitch tight = t.tight();
-    auto memory = staging_->take(tight.slice * t.shape.slices);
+    auto memory = staging_->take(t.tight().slice * t.shape.slices);
     if (!memory)
         return CL_OUT_OF_HOST_MEMORY;
+    return transfer_through(std::move(memory), queue, t, waits, out);
+}
+
+std::int32_t opencl_device::transfer_through(std::unique_ptr<staging> memory, opencl_queue& queue,
+                                             const box_transfer& t, wait_list waits, enqueued& out) {
+    const box_pitch tight = t.tight();
     if (t.write && !t.data->read_box(t.shape, t.host, memory->data(), tight))
         return CL_OUT_OF_RESOURCES;
     cl_event event = nullptr;

@@ -8,11 +8,13 @@ namespace kagemusha::gpu {
 
 class pinned_pool::piece final : public staging {
 public:
-    piece(std::shared_ptr<pinned_pool> pool, std::byte* memory) : staging(memory), pool_(std::move(pool)) {}
-    ~piece() override { pool_->give(data()); }
+    piece(std::shared_ptr<pinned_pool> pool, std::byte* memory, std::vector<std::byte*>& home)
+        : staging(memory), pool_(std::move(pool)), home_(home) {}
+    ~piece() override { pool_->give(data(), home_); }
 
 private:
     std::shared_ptr<pinned_pool> pool_;
+    std::vector<std::byte*>& home_; // of the pool
 };
 
 pinned_pool::~pinned_pool() {
@@ -40,7 +42,7 @@ bool pinned_pool::pin_one() {
     if (error != CL_SUCCESS)
         return false;
     all_.push_back({std::move(buffer), static_cast<std::byte*>(memory)});
-    give(all_.back().memory);
+    give(all_.back().memory, free_);
     return true;
 }
 
@@ -54,10 +56,31 @@ std::vector<std::unique_ptr<staging>> pinned_pool::take(std::uint64_t bytes) {
             return taken;
     const std::lock_guard held(mutex_);
     for (std::uint64_t i = 0; i < count; ++i) {
-        taken.push_back(std::make_unique<piece>(shared_from_this(), free_.back()));
+        taken.push_back(std::make_unique<piece>(shared_from_this(), free_.back(), free_));
         free_.pop_back();
     }
     return taken;
+}
+
+std::unique_ptr<staging> pinned_pool::take_small() {
+    if (!std::exchange(is_cut_, true))
+        cut_one();
+    const std::lock_guard held(mutex_);
+    if (small_.empty())
+        return nullptr;
+    auto taken = std::make_unique<piece>(shared_from_this(), small_.back(), small_);
+    small_.pop_back();
+    return taken;
+}
+
+void pinned_pool::cut_one() {
+    if (free_count() == 0 && !pin_one())
+        return;
+    const std::lock_guard held(mutex_);
+    std::byte* const whole = free_.back();
+    free_.pop_back();
+    for (std::uint64_t at = 0; at < staging_piece_bytes; at += small_piece_bytes)
+        small_.push_back(whole + at);
 }
 
 std::size_t pinned_pool::free_count() {
@@ -65,9 +88,9 @@ std::size_t pinned_pool::free_count() {
     return free_.size();
 }
 
-void pinned_pool::give(std::byte* memory) {
+void pinned_pool::give(std::byte* memory, std::vector<std::byte*>& to) {
     const std::lock_guard held(mutex_);
-    free_.push_back(memory);
+    to.push_back(memory);
 }
 
 } // namespace kagemusha::gpu

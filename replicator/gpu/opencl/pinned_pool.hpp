@@ -24,6 +24,8 @@ class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
 public:
     // Of one context: several large transfers under way.
     static constexpr std::size_t most_pieces = 32;
+    // One piece is cut into so large ones, for transfers that are small.
+    static constexpr std::uint64_t small_piece_bytes = std::uint64_t{64} << 10;
 
     // `context` lives at least until the first take().
     pinned_pool(const opencl_api& api, cl_context context, cl_device_id device)
@@ -34,6 +36,8 @@ public:
 
     // Pieces for so many bytes; none when the pool or the host has not so many.
     std::vector<std::unique_ptr<staging>> take(std::uint64_t bytes);
+    // One of small_piece_bytes; nullptr when all of them are under way.
+    std::unique_ptr<staging> take_small();
 
 private:
     class piece;
@@ -43,16 +47,18 @@ private:
     };
     bool pin_one();
     std::size_t free_count();
-    void give(std::byte* memory);
+    void cut_one();
+    void give(std::byte* memory, std::vector<std::byte*>& to);
 
     const opencl_api& api_;
     const cl_context context_;
     const cl_device_id device_;
     queue_handle queue_; // for mapping alone; keeps the native context
     std::vector<mapping> all_;
+    bool is_cut_ = false; // a piece, or there was none
 
     std::mutex mutex_;
-    std::vector<std::byte*> free_;
+    std::vector<std::byte*> free_, small_;
 };
 
 } // namespace kagemusha::gpu
