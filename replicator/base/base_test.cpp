@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/checked.hpp"
+#include "base/look_window.hpp"
 #include "base/rate_limiter.hpp"
 
 namespace kagemusha::base {
@@ -44,6 +45,39 @@ TEST(rate_limiter, a_long_silence_gives_no_more_than_the_burst) {
     EXPECT_TRUE(limiter.allow(1'000'000));
     EXPECT_TRUE(limiter.allow(1'000'000));
     EXPECT_FALSE(limiter.allow(1'000'000));
+}
+
+TEST(look_window, opens_while_work_comes_soon_and_closes_when_it_does_not) {
+    using std::chrono::microseconds;
+    look_window window(microseconds(100));
+    EXPECT_EQ(window.now(), microseconds(0)) << "nobody looks before something came soon";
+    window.waited(microseconds(70));
+    EXPECT_EQ(window.now(), look_window::first);
+    for (int i = 0; i < 10; ++i)
+        window.waited(microseconds(70));
+    EXPECT_EQ(window.now(), microseconds(80)) << "so long is enough";
+    window.waited(microseconds(90));
+    EXPECT_EQ(window.now(), microseconds(100));
+    window.waited(microseconds(100));
+    EXPECT_EQ(window.now(), microseconds(100));
+    window.waited(microseconds(101));
+    EXPECT_EQ(window.now(), microseconds(0));
+}
+
+TEST(look_window, stays_closed_where_nobody_may_look) {
+    look_window window(std::chrono::nanoseconds(0));
+    window.waited(std::chrono::nanoseconds(0));
+    window.waited(std::chrono::nanoseconds(1));
+    EXPECT_EQ(window.now(), std::chrono::nanoseconds(0));
+    int asked = 0;
+    EXPECT_FALSE(look_for(window.now(), [&] { return ++asked > 0; }));
+    EXPECT_EQ(asked, 0);
+}
+
+TEST(look_window, looking_ends_with_what_is_found) {
+    int asked = 0;
+    EXPECT_TRUE(look_for(std::chrono::hours(1), [&] { return ++asked == 100; }));
+    EXPECT_FALSE(look_for(std::chrono::nanoseconds(1), [] { return false; }));
 }
 
 } // namespace

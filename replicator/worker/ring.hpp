@@ -71,6 +71,8 @@ public:
 
     // Copies the next record out; it is valid until the next read().
     ring_status read(record_type& type, std::span<const std::byte>& record);
+    // There is something to read, or the ring is broken.
+    bool has_news() const { return memory_.control->written.load(std::memory_order_acquire) != read_; }
     // Announces that the reader is about to wait. False: there is something to read after all, don't wait.
     bool prepare_sleep();
     void cancel_sleep();

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -20,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/look_window.hpp"
 #include "base/unique_fd.hpp"
 #include "worker/address_window.hpp"
 #include "worker/answering_broker.hpp"
@@ -114,22 +116,29 @@ std::string prepare(sandbox& box, const setup_message& message, std::vector<uniq
     return map_regions(message, descriptors, regions);
 }
 
-// Waits until the device has woken this reader.
-void sleep_on(int bell) {
-    pollfd fd{bell, POLLIN, 0};
-    poll(&fd, 1, -1);
-    quiet_doorbell(bell);
+// Waits until there is something to read: for a while by looking, then until the device rings.
+void wait_for_news(ring_reader& requests, int bell, base::look_window& window) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto has_news = [&] { return requests.has_news(); };
+    while (!base::look_for(window.now(), has_news) && requests.prepare_sleep()) {
+        pollfd fd{bell, POLLIN, 0};
+        poll(&fd, 1, -1);
+        quiet_doorbell(bell);
+        if (has_news())
+            break;
+    }
+    window.waited(std::chrono::steady_clock::now() - begin);
 }
 
 [[noreturn]] void serve(ring_reader& requests, int submission_bell, request_executor& executor,
                         worker_output& output) {
+    base::look_window window(base::longest_look());
     for (;;) {
         record_type type;
         std::span<const std::byte> record;
         switch (requests.read(type, record)) {
         case ring_status::nothing:
-            if (requests.prepare_sleep())
-                sleep_on(submission_bell);
+            wait_for_news(requests, submission_bell, window);
             continue;
         case ring_status::broken:
             std::fprintf(stderr, "the ring of requests is broken\n");
