@@ -39,6 +39,11 @@ void context::note_queue() {
     need_flush_queue_locked();
 }
 
+bool context::has_one_queue() {
+    const std::lock_guard held(flush_mutex_);
+    return queues_ == 1;
+}
+
 void context::note_window() {
     const std::lock_guard held(flush_mutex_);
     has_window_ = true;

@@ -8,6 +8,7 @@
 #include "early_writes.hpp"
 #include "object.hpp"
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -37,6 +38,13 @@ public:
     // gets a queue for what is stored there (flush_order.hpp).
     void note_queue();
     void note_window();
+    // No other queue was ever made in it.
+    bool has_one_queue();
+
+    // How often something was enqueued that may change a buffer which a host view shows (memory::keep_view()).
+    // Counted before it is.
+    std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_acquire); }
+    void note_change() noexcept { changes_.fetch_add(1, std::memory_order_acq_rel); }
 
 private:
     void need_flush_queue_locked();
@@ -49,6 +57,8 @@ private:
     early_writes early_writes_;
     std::mutex mutex_;
     std::vector<std::pair<destructor_callback, void*>> destructor_callbacks_;
+
+    std::atomic<std::uint64_t> changes_{0};
 
     std::mutex flush_mutex_;
     unsigned queues_ = 0; // made so far

@@ -82,8 +82,28 @@ cl_int enqueueing::shorten_wait_list() {
     return CL_SUCCESS;
 }
 
+// Whatever is not known to change nothing, or to be looked after elsewhere: launches and unmaps.
+void enqueueing::note_change() {
+    switch (command_) {
+    case CL_COMMAND_READ_BUFFER:
+    case CL_COMMAND_READ_BUFFER_RECT:
+    case CL_COMMAND_READ_IMAGE:
+    case CL_COMMAND_MARKER:
+    case CL_COMMAND_BARRIER:
+    case CL_COMMAND_MAP_BUFFER:
+    case CL_COMMAND_MAP_IMAGE:
+    case CL_COMMAND_UNMAP_MEM_OBJECT:
+    case CL_COMMAND_NDRANGE_KERNEL:
+    case CL_COMMAND_TASK:
+        break;
+    default:
+        owner().note_change();
+    }
+}
+
 // The command's queue, event and wait list.
 cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue, ref<event>& made) {
+    note_change();
     // An in-order queue keeps steps in order by itself: the first waits, the last tells.
     const bool needs_event =
         step ? !where_->in_order() : event_out_ || blocking_ || kept_ || !read_into_.empty();

@@ -72,6 +72,7 @@ public:
 private:
     void read_wait_list(cl_uint count, const cl_event* list);
     void wait_for_early_writes();
+    void note_change();
     template <class Row, class... View>
     cl_int send(bool step, command_of<Row>& command, const View&... view) {
         ref<event> made;

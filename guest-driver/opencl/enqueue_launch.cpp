@@ -130,6 +130,8 @@ cl_int launch(cl_command_queue where, cl_command_type type, cl_kernel handle, cl
     if (error != CL_SUCCESS)
         return error;
 
+    if (launched->may_write_read_only())
+        call.owner().note_change();
     command.kernel = launched->id();
     command.flags = local ? VGPU_LAUNCH_LOCAL_SIZE : 0;
     return launched->with_arguments(

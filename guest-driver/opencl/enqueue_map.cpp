@@ -75,11 +75,13 @@ void* enqueue_map_buffer(cl_command_queue where, cl_mem handle, cl_bool blocking
     added.offset = offset;
     added.bytes = bytes;
     // Mapped for writing without "invalidate", the bytes that the program leaves alone must be the GPU's too.
+    const std::uint64_t changes = call.owner().changes();
+    const bool ordered = call.where().in_order() && call.owner().has_one_queue();
     call.keep(ref<object>(buffer));
     buffer->add_mapping(added);
     if ((flags & CL_MAP_WRITE_INVALIDATE_REGION) && buffer->view_is_traced())
         buffer->owner().link().discard_window(view + offset, bytes);
-    error = flags & CL_MAP_WRITE_INVALIDATE_REGION
+    error = (flags & CL_MAP_WRITE_INVALIDATE_REGION) || (ordered && buffer->view_is_kept(changes))
                 ? call.join()
                 : transfer_buffer(call, *buffer, direction::to_host, offset, bytes, added.address, true);
     if (error != CL_SUCCESS) {
@@ -87,6 +89,8 @@ void* enqueue_map_buffer(cl_command_queue where, cl_mem handle, cl_bool blocking
         buffer->remove_mapping(added.address, ignored);
         return fail<void*>(errcode, error);
     }
+    if (ordered && blocking && bytes == buffer->bytes() && !(flags & CL_MAP_WRITE_INVALIDATE_REGION))
+        buffer->keep_view(changes);
     succeed(errcode);
     return added.address;
 }
@@ -148,7 +152,11 @@ cl_int enqueue_unmap_mem_object(cl_command_queue where, cl_mem handle, void* add
     mapping done;
     if (!address || !mapped->remove_mapping(address, done))
         return CL_INVALID_VALUE;
+    const std::uint64_t changes = call.owner().changes();
     const cl_int error = write_back(call, *mapped, done);
+    if (error == CL_SUCCESS && (done.flags & write_flags) && done.bytes == mapped->bytes() &&
+        call.where().in_order() && call.owner().has_one_queue())
+        mapped->keep_view(changes);
     if (error != CL_SUCCESS)
         mapped->add_mapping(done); // nothing happened
     return error;

@@ -7,6 +7,7 @@
 #include "codec/op.hpp"
 #include "program.hpp"
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -36,6 +37,9 @@ public:
     // Whether every argument is set.
     bool complete();
 
+    // Whether a buffer that kernels only read is set where this one might write all the same.
+    bool may_write_read_only() const noexcept { return loose_.load(std::memory_order_relaxed) > 0; }
+
     // Calls `use` with the view of all arguments while it cannot change.
     template <class Function>
     cl_int with_arguments(Function&& use) {
@@ -47,6 +51,7 @@ public:
 private:
     struct slot {
         bool set = false;
+        bool loose = false; // see may_write_read_only()
         vgpu_argument_kind kind = VGPU_ARGUMENT_BYTES;
         std::uint64_t bytes = 0;
         std::vector<std::byte> value; // what is sent; nothing for local memory
@@ -54,7 +59,7 @@ private:
     };
 
     void store(cl_uint index, vgpu_argument_kind kind, std::uint64_t bytes, const void* value,
-               std::size_t value_bytes);
+               std::size_t value_bytes, bool loose = false);
     void encode();
 
     const ref<program> owner_;
@@ -66,6 +71,7 @@ private:
     std::mutex mutex_;
     std::vector<slot> slots_;
     std::size_t unset_ = 0;
+    std::atomic<unsigned> loose_{0}; // slots; changed with mutex_
     std::vector<std::byte> encoded_;
     bool encoded_is_current_ = false;
 };

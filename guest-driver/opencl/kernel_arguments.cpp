@@ -7,7 +7,9 @@
 #include "memory.hpp"
 #include "sampler.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace kagemusha::opencl {
 namespace {
@@ -46,6 +48,7 @@ cl_int kernel::set_argument(cl_uint index, std::size_t bytes, const void* value)
             return CL_INVALID_ARG_SIZE;
         const cl_mem handle = read_handle<cl_mem>(value);
         std::uint64_t id = 0; // a null pointer, which only buffers can be
+        bool loose = false;
         if (handle || described.image) {
             const memory* const object = from_handle<memory>(handle);
             if (!object)
@@ -54,8 +57,9 @@ cl_int kernel::set_argument(cl_uint index, std::size_t bytes, const void* value)
                 (described.kind != argument_kind::unknown && object->is_buffer() == described.image))
                 return CL_INVALID_MEM_OBJECT;
             id = object->id();
+            loose = (object->flags() & CL_MEM_READ_ONLY) && !described.reads_only;
         }
-        store(index, VGPU_ARGUMENT_MEMORY, sizeof id, &id, sizeof id);
+        store(index, VGPU_ARGUMENT_MEMORY, sizeof id, &id, sizeof id, loose);
         return CL_SUCCESS;
     }
     case argument_kind::sampler: {
@@ -87,7 +91,7 @@ cl_int kernel::set_argument(cl_uint index, std::size_t bytes, const void* value)
 }
 
 void kernel::store(cl_uint index, vgpu_argument_kind kind, std::uint64_t bytes, const void* value,
-                   std::size_t value_bytes) {
+                   std::size_t value_bytes, bool loose) {
     const std::lock_guard held(mutex_);
     slot& one = slots_[index];
     const bool same_form = one.set && one.kind == kind && one.value.size() == value_bytes &&
@@ -95,6 +99,7 @@ void kernel::store(cl_uint index, vgpu_argument_kind kind, std::uint64_t bytes, 
     if (!one.set)
         --unset_;
     one.set = true;
+    loose_ = loose_ - std::exchange(one.loose, loose) + loose;
     one.kind = kind;
     one.bytes = bytes;
     one.value.resize(value_bytes);
@@ -122,6 +127,8 @@ void kernel::copy_arguments_of(kernel& other) {
     const std::lock_guard held(mutex_);
     slots_ = std::move(slots);
     unset_ = unset;
+    loose_ = static_cast<unsigned>(
+        std::count_if(slots_.begin(), slots_.end(), [](const slot& one) { return one.loose; }));
     encoded_is_current_ = false;
 }
 

@@ -56,6 +56,20 @@ std::byte* memory::host_view() {
     return staging_;
 }
 
+void memory::keep_view(std::uint64_t changes) {
+    if (!is_buffer() || parent_ || host_pointer_ || !(flags_ & CL_MEM_READ_ONLY))
+        return;
+    const std::lock_guard held(mutex_);
+    view_kept_ = changes;
+}
+
+bool memory::view_is_kept(std::uint64_t changes) {
+    if (has_parts_.load(std::memory_order_relaxed))
+        return false;
+    const std::lock_guard held(mutex_);
+    return view_kept_ == changes;
+}
+
 void memory::add_mapping(const mapping& added) {
     const std::lock_guard held(mutex_);
     mappings_.push_back(added);

@@ -9,7 +9,9 @@
 #include "context.hpp"
 
 #include <array>
+#include <atomic>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace kagemusha::opencl {
@@ -67,6 +69,7 @@ public:
     void set_parent(ref<memory> parent, std::size_t origin) {
         parent_ = std::move(parent);
         origin_ = origin;
+        parent_->has_parts_.store(true, std::memory_order_relaxed);
     }
     memory* parent() const noexcept { return parent_.get(); }
     std::size_t origin() const noexcept { return origin_; }
@@ -85,6 +88,12 @@ public:
     bool view_is_traced() const noexcept {
         return is_sub_buffer() ? parent_->view_is_traced() : window_traced_;
     }
+
+    // A map need not read what the host view has already. That is known of buffers which the program has sworn
+    // that kernels do not write, in a context with one queue, which is in order. `changes`: the context's, from
+    // before the map or unmap that made the whole view and the buffer the same, or that asks.
+    void keep_view(std::uint64_t changes);
+    bool view_is_kept(std::uint64_t changes);
 
     void add_mapping(const mapping& added);
     // The newest mapping at this address is taken away; false if there is none.
@@ -110,6 +119,8 @@ private:
     std::byte* staging_ = nullptr;
     std::size_t staging_bytes_ = 0; // 0: it is in the window
     bool window_traced_ = false;
+    std::atomic<bool> has_parts_{false};     // sub-buffers, or images that show it
+    std::optional<std::uint64_t> view_kept_; // since so many changes of the context
     std::vector<mapping> mappings_;
     std::vector<std::pair<destructor_callback, void*>> destructor_callbacks_;
 };

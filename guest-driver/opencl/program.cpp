@@ -126,12 +126,14 @@ std::shared_ptr<const kernel_description> program::ask_description(const std::st
     for (cl_uint i = 0; i < *count; ++i) {
         asked.push_back(about(VGPU_INFO_KERNEL_ARG, CL_KERNEL_ARG_ADDRESS_QUALIFIER, i));
         asked.push_back(about(VGPU_INFO_KERNEL_ARG, CL_KERNEL_ARG_TYPE_NAME, i));
+        asked.push_back(about(VGPU_INFO_KERNEL_ARG, CL_KERNEL_ARG_TYPE_QUALIFIER, i));
     }
     const std::vector<answer> answers = ask_all(link, asked);
     for (cl_uint i = 0; i < *count; ++i) {
         argument_description one;
-        const auto address = answers[2 * i].as<cl_kernel_arg_address_qualifier>();
-        const std::string type = answers[2 * i + 1].text();
+        const auto address = answers[3 * i].as<cl_kernel_arg_address_qualifier>();
+        const std::string type = answers[3 * i + 1].text();
+        const auto qualifiers = answers[3 * i + 2].as<cl_kernel_arg_type_qualifier>();
         if (!address) {
             made->arguments.push_back(one); // decided by the value that is set
             continue;
@@ -142,6 +144,8 @@ std::shared_ptr<const kernel_description> program::ask_description(const std::st
             one.image = true;
         } else if (*address == CL_KERNEL_ARG_ADDRESS_GLOBAL || *address == CL_KERNEL_ARG_ADDRESS_CONSTANT) {
             one.kind = argument_kind::memory;
+            one.reads_only = *address == CL_KERNEL_ARG_ADDRESS_CONSTANT ||
+                             (qualifiers.value_or(0) & CL_KERNEL_ARG_TYPE_CONST) != 0;
         } else if (*address == CL_KERNEL_ARG_ADDRESS_LOCAL) {
             one.kind = argument_kind::local;
         } else if (type == "sampler_t") {

@@ -25,6 +25,7 @@ struct argument_description {
     argument_kind kind = argument_kind::unknown;
     std::size_t bytes = 0; // of a value of a known type, else 0
     bool image = false;
+    bool reads_only = false; // a pointer to constant memory, or to a constant type
 };
 
 // Of one kernel of a built program; the same for all its kernel objects.

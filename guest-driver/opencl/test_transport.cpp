@@ -426,7 +426,9 @@ std::int32_t test_device::answer_query(const recorded_command& command, std::spa
         if (!argument_info_available)
             return CL_KERNEL_ARG_INFO_NOT_AVAILABLE;
         const argument& one = kernels[kernel_names_[info.object]].at(info.index);
-        value = info.name == CL_KERNEL_ARG_ADDRESS_QUALIFIER ? bytes_of(one.address) : bytes_of(one.type);
+        value = info.name == CL_KERNEL_ARG_ADDRESS_QUALIFIER ? bytes_of(one.address)
+                : info.name == CL_KERNEL_ARG_TYPE_QUALIFIER  ? bytes_of(one.qualifiers)
+                                                             : bytes_of(one.type);
         break;
     }
     case VGPU_INFO_KERNEL_WORK_GROUP:

@@ -89,11 +89,12 @@ public:
     void send_queue_error(std::uint64_t queue, std::int32_t error);
     void lose();
 
-    // Kernel arguments that VGPU_INFO_KERNEL_ARG describes: address qualifier and type name. Empty: not
-    // available.
+    // Kernel arguments that VGPU_INFO_KERNEL_ARG describes: address qualifier, type name, type qualifiers.
+    // Empty: not available.
     struct argument {
         std::uint32_t address;
         std::string type;
+        std::uint64_t qualifiers = 0;
     };
     std::map<std::string, std::vector<argument>> kernels;
     bool argument_info_available = true;

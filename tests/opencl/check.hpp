@@ -64,6 +64,7 @@ void queries(const setup& s);
 void buffers(const setup& s);
 void through_program_memory(const setup& s);
 void blocking_writes(const setup& s);
+void maps_of_what_kernels_read(const setup& s);
 void rectangles(const setup& s);
 void maps(const setup& s);
 void images(const setup& s);

@@ -298,4 +298,63 @@ void maps(const setup& s) {
     CHECK_CL(clReleaseMemObject(in_place));
 }
 
+// A buffer that kernels only read, mapped again and again, also behind what changes it otherwise. In a context of its
+// own, with one queue: then a driver may know what it shows, and read nothing.
+void maps_of_what_kernels_read(const setup& s) {
+    setup own = s;
+    cl_int error = CL_SUCCESS;
+    own.context = clCreateContext(nullptr, 1, &s.device, nullptr, nullptr, &error);
+    CHECK_CL(error);
+    own.queue = clCreateCommandQueue(own.context, s.device, 0, &error);
+    CHECK_CL(error);
+    cl_program program = build(own, "kernel void twice(global const int* from, global int* to)"
+                                    "{ to[get_global_id(0)] = 2 * from[get_global_id(0)]; }");
+    cl_kernel kernel = kernel_of(program, "twice");
+    const std::size_t count = 3000;
+    std::vector<int> expected(count, 0);
+    cl_mem from = clCreateBuffer(own.context, CL_MEM_READ_ONLY | CL_MEM_ALLOC_HOST_PTR, count * sizeof(int),
+                                 nullptr, &error);
+    CHECK_CL(error);
+    cl_mem to = buffer_of(own, expected);
+    CHECK_CL(clEnqueueWriteBuffer(own.queue, from, CL_TRUE, 0, count * sizeof(int), expected.data(), 0,
+                                  nullptr, nullptr));
+    CHECK_CL(clSetKernelArg(kernel, 0, sizeof from, &from));
+    CHECK_CL(clSetKernelArg(kernel, 1, sizeof to, &to));
+    bool shows = true, arrives = true;
+    for (int round = 1; round <= 30; ++round) {
+        if (round % 10 == 0) {
+            CHECK_CL(clEnqueueFillBuffer(own.queue, from, &round, sizeof round, 0, count * sizeof(int) / 2, 0,
+                                         nullptr, nullptr));
+            std::fill(expected.begin(), expected.begin() + count / 2, round);
+        }
+        auto* view =
+            static_cast<int*>(clEnqueueMapBuffer(own.queue, from, CL_TRUE, CL_MAP_WRITE | CL_MAP_READ, 0,
+                                                 count * sizeof(int), 0, nullptr, nullptr, &error));
+        if (error != CL_SUCCESS)
+            break;
+        shows = shows && std::equal(expected.begin(), expected.end(), view);
+        for (std::size_t i = static_cast<std::size_t>(round); i < count; i += 7)
+            view[i] = expected[i] = static_cast<int>(i) * round;
+        error = clEnqueueUnmapMemObject(own.queue, from, view, 0, nullptr, nullptr);
+        if (error == CL_SUCCESS)
+            error =
+                clEnqueueNDRangeKernel(own.queue, kernel, 1, nullptr, &count, nullptr, 0, nullptr, nullptr);
+        if (error != CL_SUCCESS)
+            break;
+        std::vector<int> doubled = expected;
+        for (int& one : doubled)
+            one *= 2;
+        arrives = arrives && content_of(own, to, count) == doubled;
+    }
+    CHECK_CL(error);
+    CHECK(shows);
+    CHECK(arrives);
+    for (cl_mem memory : {from, to})
+        CHECK_CL(clReleaseMemObject(memory));
+    CHECK_CL(clReleaseKernel(kernel));
+    CHECK_CL(clReleaseProgram(program));
+    CHECK_CL(clReleaseCommandQueue(own.queue));
+    CHECK_CL(clReleaseContext(own.context));
+}
+
 } // namespace check

@@ -148,6 +148,7 @@ constexpr group groups[] = {
     {"rectangles", rectangles},
     {"program-memory", through_program_memory},
     {"blocking-writes", blocking_writes},
+    {"kept-maps", maps_of_what_kernels_read},
     {"maps", maps},
     {"images", images},
     {"programs", programs},
