@@ -40,7 +40,6 @@ event_poller::event_poller() {
 void event_poller::add(opencl_event& event, std::uint64_t lane, bool in_order) {
     const std::lock_guard lock(mutex_);
     arrived_.push_back({&event, lane, in_order});
-    has_arrived_.store(true, std::memory_order_release);
     if (arrived_.size() == 1)
         wake_.notify_one();
 }
@@ -52,9 +51,8 @@ void event_poller::run() {
     std::unique_lock lock(mutex_);
     for (;;) {
         if (lanes_.empty())
-            wait_for_arrivals(lock);
+            wake_.wait(lock, [this] { return !arrived_.empty(); });
         arrivals.swap(arrived_);
-        has_arrived_.store(false, std::memory_order_relaxed);
         lock.unlock();
         for (const arrival& one : arrivals) {
             auto& to = lanes_.try_emplace(one.lane, lane{one.in_order, {}}).first->second;
@@ -71,15 +69,6 @@ void event_poller::run() {
         if (!lanes_.empty())
             wake_.wait_for(lock, pause_after(now - last), [this] { return !arrived_.empty(); });
     }
-}
-
-void event_poller::wait_for_arrivals(std::unique_lock<std::mutex>& lock) {
-    const clock::time_point begin = clock::now();
-    lock.unlock();
-    base::look_for(window_.now(), [this] { return has_arrived_.load(std::memory_order_acquire); });
-    lock.lock();
-    wake_.wait(lock, [this] { return !arrived_.empty(); });
-    window_.waited(clock::now() - begin);
 }
 
 // Again and again until nothing more is over: then whatever the events that were found waited for, in other

@@ -6,7 +6,10 @@
 // the launch itself dearer (11 µs instead of 3.4). Asking an event for its state costs 0.1 µs. So a thread
 // asks, and sleeps in between for a small part of the time that it has already waited: what it adds to a
 // command of 50 ms or more is at most a fifth of a percent.
-// Without anything to ask for it waits, for a while by looking (look_window).
+// Without anything to ask for it sleeps, and is not quick to wake, on purpose: behind many short commands, as
+// a flush of mapped memory gives, it then finds many at once. When it looked for the next one as the thread of
+// the requests does (worker_process.cpp), it asked while that one enqueued, and both wanted the runtime's lock:
+// such a flush took up to 1.7 times as long (docs/results/price-h200.md).
 //
 // Order. The commands of an in-order queue are told in their order, and only the first one that is not over
 // is asked. No command is told before what it waited for, in whatever queue that is. Before anything is told,
@@ -17,7 +20,6 @@
 // leaves for the thread, nothing else; the runtime and the callbacks are called without it.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -25,8 +27,6 @@
 #include <mutex>
 #include <unordered_map>
 #include <vector>
-
-#include "base/look_window.hpp"
 
 namespace kagemusha::gpu {
 
@@ -60,7 +60,6 @@ private:
 
     event_poller();
     void run();
-    void wait_for_arrivals(std::unique_lock<std::mutex>& lock);
     // The rest is the thread's own.
     bool look(); // whether something was over, or a part of it
     void look_at(lane& one);
@@ -69,9 +68,7 @@ private:
     std::mutex mutex_;
     std::condition_variable wake_;
     std::vector<arrival> arrived_;
-    std::atomic<bool> has_arrived_{false}; // there are some
 
-    base::look_window window_{base::longest_look()};
     std::unordered_map<std::uint64_t, lane> lanes_;
     std::vector<found> over_;
     std::uint64_t next_number_ = 1;
