@@ -563,6 +563,7 @@ void virtio_vgpu_dispatch(void *opaque)
     }
     kagemusha_device_dispatch(s->device);
     virtio_vgpu_flush(s);
+    virtio_vgpu_awake(s);
 }
 
 void virtio_vgpu_kick_bh(void *opaque)
@@ -577,6 +578,7 @@ void virtio_vgpu_kick_bh(void *opaque)
     virtio_vgpu_take_event_buffers(s);
     virtio_vgpu_take_requests(s);
     virtio_vgpu_flush(s);
+    virtio_vgpu_awake(s);
 }
 
 /*
@@ -602,6 +604,7 @@ void virtio_vgpu_handle_output(VirtIODevice *vdev, VirtQueue *vq)
         virtio_vgpu_take_requests(s);
     }
     virtio_vgpu_flush(s);
+    virtio_vgpu_awake(s);
 }
 
 /* ---- life -------------------------------------------------------------- */

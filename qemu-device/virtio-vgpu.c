@@ -497,6 +497,7 @@ static bool virtio_vgpu_get_iothread(VirtIOVGPU *s, Error **errp)
     s->ctx = iothread_get_aio_context(s->iothread ?: s->own_iothread);
     s->kick_bh = aio_bh_new_guarded(s->ctx, virtio_vgpu_kick_bh, s,
                                     &DEVICE(s)->mem_reentrancy_guard);
+    virtio_vgpu_awake_init(s);
     return true;
 }
 
@@ -507,6 +508,7 @@ static void virtio_vgpu_put_iothread_bh(void *opaque)
 
     qemu_bh_delete(s->kick_bh);
     s->kick_bh = NULL;
+    virtio_vgpu_awake_cleanup(s);
 }
 
 static void virtio_vgpu_put_iothread(VirtIOVGPU *s)

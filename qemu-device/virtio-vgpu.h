@@ -169,6 +169,11 @@ struct VirtIOVGPU {
     AioContext *ctx;
     IOThread *own_iothread; /* if no iothread was given */
     QEMUBH *kick_bh;        /* in ctx: look at the queues */
+    struct {
+        QEMUBH *bh;         /* in ctx: there is nothing else to do */
+        int64_t most_ns;    /* 0: it sleeps at once */
+        int64_t look_ns, came_ns, until_ns; /* the IOThread's */
+    } awake;
     kagemusha_device *device;
     kagemusha_device_limits limits;
     int poll_fd;
@@ -293,5 +298,10 @@ void virtio_vgpu_replication_class_init(ObjectClass *klass);
 
 /* virtio-vgpu-stats.c */
 void virtio_vgpu_stats_class_init(ObjectClass *klass);
+
+/* virtio-vgpu-awake.c */
+void virtio_vgpu_awake_init(VirtIOVGPU *s);
+void virtio_vgpu_awake_cleanup(VirtIOVGPU *s);
+void virtio_vgpu_awake(VirtIOVGPU *s);
 
 #endif /* HW_VGPU_VIRTIO_VGPU_H */

@@ -21,6 +21,7 @@
 #include <CL/cl.h>
 #include <kagemusha/device.h>
 
+#include "base/look_window.hpp"
 #include "gpu/copy_crew.hpp"
 #include "range_allocator.hpp"
 #include "requests.hpp"
@@ -306,6 +307,9 @@ private:
         dispatch_until([this] { return replication().state == KAGEMUSHA_REPLICATION_PROTECTING; });
         kagemusha_device_open_file(device_, the_file, close_token);
         std::vector<std::uint64_t> batch;
+        // As QEMU's (virtio-vgpu-awake.c).
+        base::look_window window(base::longest_look());
+        auto came = std::chrono::steady_clock::now();
         for (;;) {
             batch.clear();
             {
@@ -318,8 +322,11 @@ private:
             for (const std::uint64_t sequence : batch)
                 hand_over(sequence);
             pollfd wait_for[2] = {{wake_fd_, POLLIN, 0}, {kagemusha_device_poll_fd(device_), POLLIN, 0}};
-            if (batch.empty())
+            const auto something = [&] { return ::poll(wait_for, 2, 0) > 0; };
+            if (batch.empty() && !base::look_for(window.now(), something))
                 ::poll(wait_for, 2, -1); // a log that is full tells by the device's descriptor
+            const auto now = std::chrono::steady_clock::now();
+            window.waited(now - std::exchange(came, now));
             std::uint64_t count;
             if (::read(wake_fd_, &count, sizeof count) < 0 && errno != EAGAIN)
                 std::abort();
