@@ -274,6 +274,8 @@ void virtio_vgpu_queue_cleanup(VirtIOVGPU *s);
 void virtio_vgpu_handle_output(VirtIODevice *vdev, VirtQueue *vq);
 void virtio_vgpu_kick_bh(void *opaque);
 void virtio_vgpu_dispatch(void *opaque);
+void virtio_vgpu_awake_init(VirtIOVGPU *s);
+void virtio_vgpu_awake_cleanup(VirtIOVGPU *s);
 void virtio_vgpu_flush(VirtIOVGPU *s);
 void virtio_vgpu_resume_requests(VirtIOVGPU *s);
 void virtio_vgpu_request_done(void *opaque, uint64_t token,
@@ -298,10 +300,5 @@ void virtio_vgpu_replication_class_init(ObjectClass *klass);
 
 /* virtio-vgpu-stats.c */
 void virtio_vgpu_stats_class_init(ObjectClass *klass);
-
-/* virtio-vgpu-awake.c */
-void virtio_vgpu_awake_init(VirtIOVGPU *s);
-void virtio_vgpu_awake_cleanup(VirtIOVGPU *s);
-void virtio_vgpu_awake(VirtIOVGPU *s);
 
 #endif /* HW_VGPU_VIRTIO_VGPU_H */

@@ -307,7 +307,7 @@ private:
         dispatch_until([this] { return replication().state == KAGEMUSHA_REPLICATION_PROTECTING; });
         kagemusha_device_open_file(device_, the_file, close_token);
         std::vector<std::uint64_t> batch;
-        // As QEMU's (virtio-vgpu-awake.c).
+        // As QEMU's (virtio-vgpu-queue.c).
         base::look_window window(base::longest_look());
         auto came = std::chrono::steady_clock::now();
         for (;;) {
