@@ -8,8 +8,8 @@
 // command of 50 ms or more is at most a fifth of a percent.
 // Without anything to ask for it sleeps, and is not quick to wake, on purpose: behind many short commands, as
 // a flush of mapped memory gives, it then finds many at once. When it looked for the next one as the thread of
-// the requests does (worker_process.cpp), it asked while that one enqueued, and both wanted the runtime's lock:
-// such a flush took up to 1.7 times as long (docs/results/price-h200.md).
+// the requests does (worker_process.cpp), such a flush took up to 1.7 times as long (docs/results/price-h200.md):
+// presumably it asked while that one enqueued, and both wanted the runtime's lock.
 //
 // Order. The commands of an in-order queue are told in their order, and only the first one that is not over
 // is asked. No command is told before what it waited for, in whatever queue that is. Before anything is told,
