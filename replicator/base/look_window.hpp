@@ -8,10 +8,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace kagemusha::base {
 
@@ -38,26 +34,8 @@ private:
 };
 
 // Nothing where there are few processors: there the guest and the other threads want them.
-inline std::chrono::nanoseconds longest_look() {
-    return std::chrono::microseconds(std::thread::hardware_concurrency() >= 8 ? 100 : 0);
-}
-
-// Asks again and again for so long. False: it was in vain.
-template <class Found>
-bool look_for(std::chrono::nanoseconds time, Found&& found) {
-    if (time <= time.zero())
-        return false;
-    const auto end = std::chrono::steady_clock::now() + time;
-    do {
-        for (int i = 0; i < 8; ++i) {
-            if (found())
-                return true;
-#if defined(__x86_64__)
-            _mm_pause();
-#endif
-        }
-    } while (std::chrono::steady_clock::now() < end);
-    return false;
+constexpr std::chrono::nanoseconds longest_look(unsigned processors) {
+    return std::chrono::microseconds(processors >= 8 ? 100 : 0);
 }
 
 } // namespace kagemusha::base

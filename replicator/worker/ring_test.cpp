@@ -10,6 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "worker/look_for.hpp"
+
 namespace kagemusha::worker {
 namespace {
 
@@ -217,6 +219,26 @@ TEST(ring, two_threads_pass_everything_in_order) {
         ++i;
     }
     producer.join();
+}
+
+TEST_F(ring_fixture, has_news_until_everything_was_read) {
+    EXPECT_FALSE(reader.has_news());
+    const std::uint64_t value = 1;
+    ASSERT_EQ(write(std::as_bytes(std::span(&value, 1))), ring_status::ok);
+    EXPECT_TRUE(reader.has_news());
+    EXPECT_EQ(read().size(), sizeof value);
+    EXPECT_FALSE(reader.has_news());
+    control.written = 12345; // a liar's: the next read says that the ring is broken
+    EXPECT_TRUE(reader.has_news());
+}
+
+TEST(look_for, ends_with_what_is_found_or_with_the_time) {
+    int asked = 0;
+    const auto tenth = [&] { return ++asked == 10; };
+    EXPECT_TRUE(look_for(std::chrono::hours(1), tenth));
+    EXPECT_FALSE(look_for(std::chrono::nanoseconds(1), [] { return false; }));
+    EXPECT_FALSE(look_for(std::chrono::nanoseconds(0), tenth));
+    EXPECT_EQ(asked, 10) << "without time nobody is asked";
 }
 
 } // namespace

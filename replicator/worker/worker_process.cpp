@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/look_window.hpp"
@@ -30,6 +31,7 @@
 #include "worker/host_reach.hpp"
 #include "worker/linker_broker.hpp"
 #include "worker/linker_client.hpp"
+#include "worker/look_for.hpp"
 #include "worker/ring.hpp"
 #include "worker/sandbox.hpp"
 #include "worker/setup.hpp"
@@ -120,7 +122,7 @@ std::string prepare(sandbox& box, const setup_message& message, std::vector<uniq
 void wait_for_news(ring_reader& requests, int bell, base::look_window& window) {
     const auto begin = std::chrono::steady_clock::now();
     const auto has_news = [&] { return requests.has_news(); };
-    while (!base::look_for(window.now(), has_news) && requests.prepare_sleep()) {
+    while (!look_for(window.now(), has_news) && requests.prepare_sleep()) {
         pollfd fd{bell, POLLIN, 0};
         poll(&fd, 1, -1);
         quiet_doorbell(bell);
@@ -132,7 +134,7 @@ void wait_for_news(ring_reader& requests, int bell, base::look_window& window) {
 
 [[noreturn]] void serve(ring_reader& requests, int submission_bell, request_executor& executor,
                         worker_output& output) {
-    base::look_window window(base::longest_look());
+    base::look_window window(base::longest_look(std::thread::hardware_concurrency()));
     for (;;) {
         record_type type;
         std::span<const std::byte> record;

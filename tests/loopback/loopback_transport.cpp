@@ -26,6 +26,7 @@
 #include "range_allocator.hpp"
 #include "requests.hpp"
 #include "shared_pages.hpp"
+#include "worker/look_for.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -308,7 +309,7 @@ private:
         kagemusha_device_open_file(device_, the_file, close_token);
         std::vector<std::uint64_t> batch;
         // As QEMU's (virtio-vgpu-queue.c).
-        base::look_window window(base::longest_look());
+        base::look_window window(base::longest_look(std::thread::hardware_concurrency()));
         auto came = std::chrono::steady_clock::now();
         for (;;) {
             batch.clear();
@@ -323,7 +324,7 @@ private:
                 hand_over(sequence);
             pollfd wait_for[2] = {{wake_fd_, POLLIN, 0}, {kagemusha_device_poll_fd(device_), POLLIN, 0}};
             const auto something = [&] { return ::poll(wait_for, 2, 0) > 0; };
-            if (batch.empty() && !base::look_for(window.now(), something))
+            if (batch.empty() && !worker::look_for(window.now(), something))
                 ::poll(wait_for, 2, -1); // a log that is full tells by the device's descriptor
             const auto now = std::chrono::steady_clock::now();
             window.waited(now - std::exchange(came, now));

@@ -107,7 +107,7 @@ def check_create(browser, portal):
     looked_at(browser, "log")
     browser.click("dialog button:has-text('Close')")
     browser.wait("dialog", state="detached")
-    assert "node1 failed" in browser.attribute("svg.topology", "aria-label")["value"]
+    wait(lambda: "node1 failed" in browser.attribute("svg.topology", "aria-label")["value"], "the picture's words")
 
 
 def check_two(browser, portal):
