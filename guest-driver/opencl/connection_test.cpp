@@ -183,8 +183,9 @@ TEST_F(connection_test, a_small_blocking_write_waits_for_nothing) {
         cl.clFlush(in);
         const recorded_command sent = gpu->commands(VGPU_CMD_COPY_BUFFER).back();
         const __u32 count = sent.as<vgpu_cmd_copy_buffer>().enqueue.wait_count;
-        std::vector<std::uint64_t> ids(count);
-        std::memcpy(ids.data(), sent.bytes.data() + sizeof(vgpu_cmd_copy_buffer), count * 8);
+        std::vector<std::uint64_t> ids;
+        for (__u32 i = 0; i < count; ++i)
+            std::memcpy(&ids.emplace_back(), sent.bytes.data() + sizeof(vgpu_cmd_copy_buffer) + i * 8, 8);
         return ids;
     };
     gpu->hold_completions();
