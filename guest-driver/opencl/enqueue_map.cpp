@@ -33,6 +33,11 @@ std::size_t offset_in_view(const memory& image, const triple& origin) {
     return origin[2] * shape.slice_pitch + origin[1] * row + origin[0] * shape.element_bytes;
 }
 
+// Nothing of the context runs beside what is enqueued here, or before it (memory::keep_view()).
+bool has_one_order(const enqueueing& call) {
+    return call.where().in_order() && call.owner().has_one_queue();
+}
+
 cl_int write_back(enqueueing& call, memory& mapped, const mapping& done) {
     if (!(done.flags & write_flags))
         return call.join();
@@ -76,7 +81,7 @@ void* enqueue_map_buffer(cl_command_queue where, cl_mem handle, cl_bool blocking
     added.bytes = bytes;
     // Mapped for writing without "invalidate", the bytes that the program leaves alone must be the GPU's too.
     const std::uint64_t changes = call.owner().changes();
-    const bool ordered = call.where().in_order() && call.owner().has_one_queue();
+    const bool ordered = has_one_order(call);
     call.keep(ref<object>(buffer));
     buffer->add_mapping(added);
     if ((flags & CL_MAP_WRITE_INVALIDATE_REGION) && buffer->view_is_traced())
@@ -155,7 +160,7 @@ cl_int enqueue_unmap_mem_object(cl_command_queue where, cl_mem handle, void* add
     const std::uint64_t changes = call.owner().changes();
     const cl_int error = write_back(call, *mapped, done);
     if (error == CL_SUCCESS && (done.flags & write_flags) && done.bytes == mapped->bytes() &&
-        call.where().in_order() && call.owner().has_one_queue())
+        has_one_order(call))
         mapped->keep_view(changes);
     if (error != CL_SUCCESS)
         mapped->add_mapping(done); // nothing happened

@@ -83,11 +83,8 @@ cl_int send_rect(enqueueing& call, memory& buffer, direction way, const triple& 
         command.buffer_slice_pitch = device.slice_pitch;
         command.host_row_pitch = host.row_pitch;
         command.host_slice_pitch = host.slice_pitch;
-        if (way == direction::to_device && bytes <= max_inline_bytes && !in_place) {
-            if (!step)
-                call.take_bytes();
+        if (way == direction::to_device && bytes <= max_inline_bytes && !in_place)
             return send_piece(call, command, inlined(place, bytes), step);
-        }
         return send_piece(call, command, payload{place, bytes, way == direction::to_host}, step);
     });
 }

@@ -32,10 +32,8 @@ cl_int send_buffer(enqueueing& call, const memory& buffer, direction way, std::s
 cl_int transfer_buffer(enqueueing& call, memory& buffer, direction way, std::size_t offset, std::size_t bytes,
                        void* host, bool is_view) {
     const bool in_place = !call.order_with_reads(way == direction::to_device, host, bytes) || is_view;
-    if (way == direction::to_device && bytes <= max_inline_bytes && !in_place) {
-        call.take_bytes();
+    if (way == direction::to_device && bytes <= max_inline_bytes && !in_place)
         return send_buffer(call, buffer, way, offset, inlined(host, bytes), false);
-    }
     const std::size_t piece = largest_piece(call.owner().link());
     const bool to_host = way == direction::to_host;
     if (bytes <= piece)
@@ -70,11 +68,8 @@ cl_int transfer_image(enqueueing& call, memory& image, direction way, const trip
             std::copy(size.begin(), size.end(), command.region);
             command.row_pitch = row;
             command.slice_pitch = slice;
-            if (way == direction::to_device && bytes <= max_inline_bytes && !in_place) {
-                if (!step)
-                    call.take_bytes();
+            if (way == direction::to_device && bytes <= max_inline_bytes && !in_place)
                 return send_piece(call, command, inlined(place, bytes), step);
-            }
             return send_piece(call, command, payload{place, bytes, way == direction::to_host}, step);
         });
     };

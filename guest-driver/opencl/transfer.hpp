@@ -8,6 +8,8 @@
 #include "enqueue.hpp"
 #include "memory.hpp"
 
+#include <type_traits>
+
 namespace kagemusha::opencl {
 
 enum class direction { to_device, to_host };
@@ -23,9 +25,12 @@ cl_int with_command(direction way, const Send& send) {
     return send(command);
 }
 
-// `step`: one of several commands that are one transfer. `data`: a view of its bytes.
+// `step`: one of several commands that are one transfer. `data`: a view of its bytes; what is inlined is taken.
 template <class Command, class Data>
 cl_int send_piece(enqueueing& call, Command& command, const Data& data, bool step) {
+    if constexpr (std::is_same_v<Data, codec::payload_source>)
+        if (!step)
+            call.take_bytes();
     return step ? call.send_step(command, data) : call.send(command, data);
 }
 
