@@ -17,6 +17,7 @@
 #include <climits>
 #include <cstring>
 
+#include "mirror/log/limits.hpp"
 #include "net/endpoint.hpp"
 #include "net/tls.hpp"
 
@@ -67,7 +68,10 @@ std::string lane_stream::connect(const stream_endpoint& to, std::uint32_t timeou
         if (auto why = wait_connected(fd, timeout_ms, stop); !why.empty())
             return why;
     }
-    if (!is_local(to)) { // the end of a piece waits for nobody's acknowledgement
+    if (is_local(to)) { // a piece is sent without its reader, as far as net.core.wmem_max allows
+        const int bytes = mirror::sent_piece_bytes;
+        ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+    } else { // the end of a piece waits for nobody's acknowledgement
         const int on = 1;
         ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     }
