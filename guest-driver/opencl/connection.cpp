@@ -146,6 +146,8 @@ cl_int connection::append(const outgoing& command, event* completes, queue& wher
         completes->set_known_to_device(true);
         if (where.in_order())
             where.in_flight.push_back(completes);
+        if (turn_.on_enqueued(completes->awaited))
+            keeper_rests_.notify_one();
     }
     where.needs_flush.store(true, std::memory_order_relaxed);
     if (windows_.load(std::memory_order_relaxed) > 0 && command.data.device_writes &&
@@ -474,6 +476,7 @@ int connection::with_patience_locked(lock& held, Attempt attempt) {
     do {
         {
             lock pending_held(pending_mutex_);
+            wake_keeper_locked();
             progress_.wait_for(pending_held, pause);
             if (seen != completions_) {
                 seen = completions_;

@@ -10,13 +10,14 @@
 //
 // Locks, outermost first: batch_mutex_ (batch, order of submission), pending_mutex_ (events and queues by
 // id), destroys_mutex_. None of them is held while user code runs or while an answer is awaited. The
-// completion thread never takes batch_mutex_: whoever holds it may be waiting for the completions that this
-// thread delivers.
+// completion thread never takes batch_mutex_, nor does who reads in its place: whoever holds it may be waiting
+// for the completions that this thread delivers.
 #pragma once
 
 #include "batch.hpp"
 #include "flush_order.hpp"
 #include "object.hpp"
+#include "reading_turn.hpp"
 
 #include <condition_variable>
 #include <memory>
@@ -114,6 +115,9 @@ public:
     ref<event> read_in_flight(std::span<const std::byte> bytes);
     void end_read() noexcept { reads_in_flight_.fetch_sub(1, std::memory_order_release); } // by its event
 
+    // Reads what the device tells until this event is over, if it is this thread's turn to read.
+    void read_until_over(const event& awaited);
+
     // The event of this id; null: it is over.
     ref<event> pending_event(std::uint64_t id);
 
@@ -152,8 +156,13 @@ private:
     void deliver(std::uint64_t id, cl_int status, const profiling_times& times);
     bool next_complete(std::uint64_t id, queue*& where, ref<event>& next);
 
-    // completion thread
+    // completion thread, the keeper: see reading_turn.hpp
     void read_records();
+    void rest_locked(lock& held);
+    void wake_keeper_locked();
+
+    // whose turn it is to read
+    bool read_some(int timeout_ms);
     void handle_record(const vgpu_record& header, const std::byte* body);
 
     // flush thread
@@ -190,6 +199,10 @@ private:
     std::unordered_map<std::uint64_t, queue*> queues_;
     std::condition_variable progress_; // with pending_mutex_: something completed
     std::uint64_t completions_ = 0;
+    reading_turn turn_;
+    std::condition_variable keeper_rests_;
+
+    std::vector<std::byte> records_; // whose turn it is to read
 
     std::mutex destroys_mutex_;
     std::vector<std::pair<vgpu_object_kind, std::uint64_t>> destroys_;

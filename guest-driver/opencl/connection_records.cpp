@@ -7,7 +7,10 @@
 #include "event.hpp"
 #include "queue.hpp"
 
+#include <pthread.h>
+
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -18,6 +21,12 @@ namespace {
 
 constexpr std::size_t record_buffer_bytes = std::size_t{64} << 10;
 static_assert(record_buffer_bytes >= VGPU_MAX_RECORD_BYTES);
+
+// What the device tells of nothing that is awaited may lie for so long.
+constexpr auto rest = std::chrono::milliseconds(10);
+
+// A command may be over without a record: it could not be sent, or the connection is lost.
+constexpr int look_again_ms = 100;
 
 constexpr auto flush_interval = std::chrono::milliseconds(2);
 constexpr int idle_intervals_until_sleep = 16;
@@ -33,6 +42,7 @@ bool take(Record& record, const vgpu_record& header, const std::byte* place) {
 } // namespace
 
 void connection::start() {
+    records_.resize(record_buffer_bytes);
     {
         const std::lock_guard held(pending_mutex_);
         running_threads_ = flush_interval_ms_ ? 3 : 2;
@@ -55,6 +65,10 @@ void connection::close() {
     closing_.store(true);
     transport_->shut_down();
     {
+        const std::lock_guard held(pending_mutex_);
+        wake_keeper_locked();
+    }
+    {
         const lock held(batch_mutex_);
         flusher_sleeps_ = false;
         flusher_wakes_.notify_all();
@@ -68,27 +82,63 @@ void connection::close() {
 }
 
 void connection::read_records() {
-    std::vector<std::byte> buffer(record_buffer_bytes);
-    for (;;) {
-        const std::ptrdiff_t got = transport_->read_records(buffer);
-        if (got <= 0)
-            break;
-        const auto bytes = static_cast<std::size_t>(got);
-        std::size_t offset = 0;
-        while (bytes - offset >= sizeof(vgpu_record)) {
-            vgpu_record header;
-            std::memcpy(&header, buffer.data() + offset, sizeof header);
-            if (header.bytes < sizeof header || header.bytes > bytes - offset)
-                break;
-            handle_record(header, buffer.data() + offset);
-            offset += header.bytes;
-        }
+    while (read_some(-1)) {
+        lock held(pending_mutex_);
+        if (turn_.rest(!pending_.empty()))
+            rest_locked(held);
     }
     lose();
     const lock held(batch_mutex_);
     flusher_sleeps_ = false;
     flusher_wakes_.notify_all();
     timed_flush_.notify_all();
+}
+
+void connection::rest_locked(lock& held) {
+    const auto woken = [this] { return !turn_.resting(); };
+    while (!keeper_rests_.wait_for(held, rest, woken) && turn_.on_rested()) {
+    }
+}
+
+void connection::wake_keeper_locked() {
+    if (turn_.wake())
+        keeper_rests_.notify_one();
+}
+
+void connection::read_until_over(const event& awaited) {
+    {
+        const std::lock_guard held(pending_mutex_);
+        if (!turn_.begin())
+            return;
+    }
+    // Reading is where a thread can be cancelled; waiting for an event is not.
+    int cancel_state = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    bool more = true;
+    while (more && !awaited.is_over())
+        more = read_some(look_again_ms);
+    pthread_setcancelstate(cancel_state, nullptr);
+    const std::lock_guard held(pending_mutex_);
+    if (turn_.end(!more || !pending_.empty()))
+        keeper_rests_.notify_one();
+}
+
+// False: no more will come.
+bool connection::read_some(int timeout_ms) {
+    const std::ptrdiff_t got = transport_->read_records(records_, timeout_ms);
+    if (got <= 0)
+        return got == -EAGAIN;
+    const auto bytes = static_cast<std::size_t>(got);
+    std::size_t offset = 0;
+    while (bytes - offset >= sizeof(vgpu_record)) {
+        vgpu_record header;
+        std::memcpy(&header, records_.data() + offset, sizeof header);
+        if (header.bytes < sizeof header || header.bytes > bytes - offset)
+            break;
+        handle_record(header, records_.data() + offset);
+        offset += header.bytes;
+    }
+    return true;
 }
 
 void connection::handle_record(const vgpu_record& header, const std::byte* place) {

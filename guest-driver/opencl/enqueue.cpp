@@ -117,6 +117,10 @@ cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue,
             made->set_reads_into(read_into_);
         if (returns_early_)
             made->tell_queue_of_error();
+        else if (blocking_ && !step)
+            made->awaited = awaited_by::call;
+        if (!event_out_ && (!blocking_ || returns_early_))
+            made->awaited = awaited_by::nobody;
     }
     // A marker that names no event would wait for everything before it.
     if (wait_ids_.empty() && complete_id_ && (opcode == VGPU_CMD_MARKER || opcode == VGPU_CMD_BARRIER))
@@ -199,6 +203,7 @@ cl_int finish_queue(queue& where) {
     ref<event> marker = make_object<event>(where.owner_ref(), ref<queue>(&where), CL_COMMAND_MARKER);
     if (!marker)
         return CL_OUT_OF_HOST_MEMORY;
+    marker->awaited = awaited_by::call;
     auto command = make_command<commands::marker>();
     command.enqueue.queue = where.id();
     command.enqueue.event = marker->id();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "object.hpp"
+#include "reading_turn.hpp"
 
 #include <array>
 #include <cstddef>
@@ -73,6 +74,9 @@ public:
         known_to_device_.store(known, std::memory_order_relaxed);
     }
     bool known_to_device() const noexcept { return known_to_device_.load(std::memory_order_relaxed); }
+
+    // Before it is appended, once.
+    awaited_by awaited = awaited_by::program;
 
     // Which of its connection's commands it is, counted from 1; the connection's.
     std::uint64_t command_number = 0;

@@ -29,7 +29,9 @@ public:
     int wait(std::uint64_t sequence, vgpu_response& answer) override {
         return device_.wait(sequence, answer);
     }
-    std::ptrdiff_t read_records(std::span<std::byte> buffer) override { return device_.read_records(buffer); }
+    std::ptrdiff_t read_records(std::span<std::byte> buffer, int timeout_ms) override {
+        return device_.read_records(buffer, timeout_ms);
+    }
     void shut_down() override { device_.shut_down(); }
     window_view map_window(const window_request& wanted) override { return device_.map_window(wanted); }
     void unmap_window(std::byte* address) noexcept override { device_.unmap_window(address); }
@@ -116,6 +118,11 @@ std::size_t test_device::request_count() {
 void test_device::forget() {
     const std::lock_guard held(mutex_);
     commands_.clear();
+}
+
+bool test_device::has_read(std::thread::id thread) {
+    const std::lock_guard held(mutex_);
+    return readers_.contains(thread);
 }
 
 void test_device::hold_completions() {
@@ -318,10 +325,15 @@ int test_device::wait(std::uint64_t sequence, vgpu_response& answer) {
     return 0;
 }
 
-std::ptrdiff_t test_device::read_records(std::span<std::byte> buffer) {
+std::ptrdiff_t test_device::read_records(std::span<std::byte> buffer, int timeout_ms) {
     std::unique_lock held(mutex_);
-    changed_.wait(held, [this] { return !records_.empty() || lost_ || shut_down_; });
+    const auto something = [this] { return !records_.empty() || lost_ || shut_down_; };
+    if (timeout_ms < 0)
+        changed_.wait(held, something);
+    else if (!changed_.wait_for(held, std::chrono::milliseconds(timeout_ms), something))
+        return -EAGAIN;
     std::size_t used = 0;
+    readers_.insert(std::this_thread::get_id());
     while (!records_.empty() && records_.front().size() <= buffer.size() - used) {
         std::copy(records_.front().begin(), records_.front().end(),
                   buffer.begin() + static_cast<std::ptrdiff_t>(used));

@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace kagemusha::opencl {
@@ -49,6 +50,8 @@ public:
     std::vector<recorded_command> commands(vgpu_opcode opcode);
     std::size_t request_count();
     void forget();
+    // Whether this thread has read a record.
+    bool has_read(std::thread::id thread);
 
     // Enqueued commands that come from now on do not complete until released.
     void hold_completions();
@@ -109,7 +112,7 @@ public:
     // What the transport calls.
     int submit(const submission& request, std::uint64_t& sequence);
     int wait(std::uint64_t sequence, vgpu_response& answer);
-    std::ptrdiff_t read_records(std::span<std::byte> buffer);
+    std::ptrdiff_t read_records(std::span<std::byte> buffer, int timeout_ms);
     void shut_down();
     window_view map_window(const window_request& wanted);
     void unmap_window(std::byte* address) noexcept;
@@ -163,6 +166,7 @@ private:
     bool holding_ = false;
     bool lost_ = false;
     bool shut_down_ = false;
+    std::set<std::thread::id> readers_;
 };
 
 } // namespace kagemusha::opencl

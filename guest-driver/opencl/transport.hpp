@@ -82,9 +82,10 @@ public:
     // Waits for the answer of a waitable request and takes it. 0 or a negative errno.
     virtual int wait(std::uint64_t sequence, vgpu_response& answer) = 0;
 
-    // Waits for records and stores whole ones. Their bytes, 0 when no more will come (after shut_down(), or
-    // when the file is lost), or a negative errno. Called by one thread.
-    virtual std::ptrdiff_t read_records(std::span<std::byte> buffer) = 0;
+    // Waits for records, `timeout_ms` at most unless that is negative, and stores whole ones. Their bytes, 0
+    // when no more will come (after shut_down(), or when the file is lost), or a negative errno; -EAGAIN: none
+    // came in time. Called by one thread at a time.
+    virtual std::ptrdiff_t read_records(std::span<std::byte> buffer, int timeout_ms) = 0;
 
     // Memory in the VRAM window for a buffer, and giving it back: nothing is sent to the buffer any more
     // when unmap_window() returns. A transport without a window has none to give.

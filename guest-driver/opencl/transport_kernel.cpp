@@ -105,7 +105,7 @@ public:
         return 0;
     }
 
-    std::ptrdiff_t read_records(std::span<std::byte> buffer) override {
+    std::ptrdiff_t read_records(std::span<std::byte> buffer, int timeout_ms) override {
         for (;;) {
             // Non-blocking: poll() waits for a record and for shut_down() at once.
             const ssize_t got = read(file_, buffer.data(), buffer.size());
@@ -116,7 +116,10 @@ public:
             if (errno != EAGAIN)
                 return errno == ENODEV ? 0 : -errno;
             std::array<pollfd, 2> waited{{{file_, POLLIN, 0}, {wake_, POLLIN, 0}}};
-            if (poll(waited.data(), waited.size(), -1) < 0 && errno != EINTR)
+            const int ready = poll(waited.data(), waited.size(), timeout_ms);
+            if (ready == 0)
+                return -EAGAIN;
+            if (ready < 0 && errno != EINTR)
                 return -errno;
             if (waited[1].revents & POLLIN)
                 return 0;

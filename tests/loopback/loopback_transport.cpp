@@ -177,9 +177,13 @@ public:
         return 0;
     }
 
-    std::ptrdiff_t read_records(std::span<std::byte> buffer) override {
+    std::ptrdiff_t read_records(std::span<std::byte> buffer, int timeout_ms) override {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return !records_.empty() || shut_down_ || lost_; });
+        const auto something = [&] { return !records_.empty() || shut_down_ || lost_; };
+        if (timeout_ms < 0)
+            changed_.wait(lock, something);
+        else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), something))
+            return -EAGAIN;
         std::size_t used = 0;
         while (!records_.empty() && used + records_.front().size() <= buffer.size()) {
             const std::vector<std::byte>& record = records_.front();
