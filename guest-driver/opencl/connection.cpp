@@ -128,13 +128,15 @@ void connection::abandon_after_fork() noexcept {
     transport_->abandon_after_fork();
 }
 
-cl_int connection::append(const outgoing& command, event* completes, queue& where) {
+cl_int connection::append(const outgoing& command, event* completes, queue& where, std::uint64_t* number_out) {
     if (!usable() || !batch_.possible(command))
         return CL_OUT_OF_RESOURCES;
     lock held(batch_mutex_);
     wait_for_sender_locked(held);
     drain_destroys_locked(held);
     const std::uint64_t number = commands_.fetch_add(1, std::memory_order_release) + 1;
+    if (number_out)
+        *number_out = number;
     if (completes) {
         const std::lock_guard pending_held(pending_mutex_);
         completes->command_number = number;

@@ -75,7 +75,8 @@ public:
 
     // Appends an enqueued command to the batch. If `completes` is given, its id is in the command and it
     // stays pending until the device's record.
-    cl_int append(const outgoing& command, event* completes, queue& where);
+    // Which command it is, in `number` (event::command_number).
+    cl_int append(const outgoing& command, event* completes, queue& where, std::uint64_t* number = nullptr);
 
     // Sends the batch. With a queue: also tells the host to flush it, if something was enqueued since the
     // last time.

@@ -199,10 +199,25 @@ TEST_F(connection_test, a_small_blocking_write_waits_for_nothing) {
     ASSERT_EQ(writes.size(), 2u);
     EXPECT_EQ(static_cast<char>(writes[0].bytes[sizeof(vgpu_cmd_transfer_buffer)]), 'a');
     EXPECT_EQ(static_cast<char>(writes[1].bytes[sizeof(vgpu_cmd_transfer_buffer)]), 'b');
-    const std::vector<std::uint64_t> second = {writes[1].as<vgpu_cmd_transfer_buffer>().enqueue.event};
+    EXPECT_EQ(writes[1].as<vgpu_cmd_transfer_buffer>().enqueue.event, 0u) << "nobody asks";
     EXPECT_EQ(awaited_by_a_copy(queue), std::vector<std::uint64_t>{});
-    EXPECT_EQ(awaited_by_a_copy(other), second);
-    EXPECT_EQ(awaited_by_a_copy(unordered), second);
+    EXPECT_TRUE(gpu->commands(VGPU_CMD_MARKER).empty());
+    const auto marker = [&] {
+        const auto all = gpu->commands(VGPU_CMD_MARKER);
+        return std::vector<std::uint64_t>{all.empty() ? 0 : all.back().as<vgpu_cmd_sync>().enqueue.event};
+    };
+    const std::vector<std::uint64_t> by_other = awaited_by_a_copy(other);
+    EXPECT_EQ(by_other, marker());
+    EXPECT_EQ(gpu->commands(VGPU_CMD_MARKER).back().as<vgpu_cmd_sync>().enqueue.queue,
+              writes[1].as<vgpu_cmd_transfer_buffer>().enqueue.queue);
+    EXPECT_EQ(awaited_by_a_copy(unordered), by_other) << "one marker is enough";
+    EXPECT_EQ(write(queue, 1), CL_SUCCESS);
+    EXPECT_NE(awaited_by_a_copy(other), by_other);
+    // Of a queue that is gone.
+    cl_command_queue gone = cl.clCreateCommandQueue(context, device, 0, &error);
+    EXPECT_EQ(write(gone, 1), CL_SUCCESS);
+    cl.clReleaseCommandQueue(gone);
+    EXPECT_EQ(awaited_by_a_copy(queue), marker());
     // What waits for everything before it must not wait for this alone.
     ASSERT_EQ(cl.clEnqueueBarrierWithWaitList(unordered, 0, nullptr, nullptr), CL_SUCCESS);
     cl.clFlush(unordered);
@@ -211,30 +226,35 @@ TEST_F(connection_test, a_small_blocking_write_waits_for_nothing) {
     gpu->release_completions();
     EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS);
     EXPECT_EQ(awaited_by_a_copy(other), std::vector<std::uint64_t>{});
+    // Behind a blocking read they are over, and nothing need be asked.
+    const std::size_t markers = gpu->commands(VGPU_CMD_MARKER).size();
+    EXPECT_EQ(write(queue, 1), CL_SUCCESS);
+    EXPECT_EQ(cl.clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 4, data.data(), 0, nullptr, nullptr), CL_SUCCESS);
+    EXPECT_EQ(awaited_by_a_copy(other), std::vector<std::uint64_t>{});
+    EXPECT_EQ(gpu->commands(VGPU_CMD_MARKER).size(), markers);
     // These are over when they return: what is not inline, has an event, or is in no order.
     cl_event event = nullptr;
     EXPECT_EQ(write(queue, 100, &event), CL_SUCCESS);
     EXPECT_EQ(status_of(event), CL_COMPLETE);
     EXPECT_EQ(write(queue, data.size()), CL_SUCCESS);
     EXPECT_EQ(write(unordered, 100), CL_SUCCESS);
-    EXPECT_EQ(gpu->commands(VGPU_CMD_WRITE_BUFFER).size(), 5u) << "each was sent before it returned";
+    EXPECT_EQ(gpu->commands(VGPU_CMD_WRITE_BUFFER).size(), 8u) << "each was sent before it returned";
     cl.clReleaseEvent(event);
     for (cl_command_queue one : {other, unordered})
         cl.clReleaseCommandQueue(one);
     cl.clReleaseMemObject(buffer);
 }
 
-TEST_F(connection_test, the_error_of_a_write_that_returned_early_is_the_queues) {
+TEST_F(connection_test, a_small_blocking_write_with_a_wait_list_tells_of_its_failure) {
     cl_mem buffer = make_buffer(64);
     const int value = 1;
     cl_int error = CL_SUCCESS;
     cl_event gate = cl.clCreateUserEvent(context, &error);
     ASSERT_EQ(error, CL_SUCCESS);
+    std::thread sets([&] { EXPECT_EQ(cl.clSetUserEventStatus(gate, -7), CL_SUCCESS); });
     EXPECT_EQ(cl.clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, sizeof value, &value, 1, &gate, nullptr),
-              CL_SUCCESS);
-    ASSERT_EQ(cl.clSetUserEventStatus(gate, -7), CL_SUCCESS);
-    EXPECT_EQ(cl.clFinish(queue), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
-    EXPECT_EQ(cl.clFinish(queue), CL_SUCCESS);
+              CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+    sets.join();
     cl.clReleaseEvent(gate);
     cl.clReleaseMemObject(buffer);
 }

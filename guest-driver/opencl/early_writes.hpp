@@ -5,39 +5,56 @@
 // difference. Programs also take one for done in every other queue of the context, where other
 // implementations make it so. So commands of other queues wait for it.
 //
-// Of each queue only the last one counts: it is over after those before it. Only numbers are kept; an event
-// belongs to its connection until it is over.
+// The device tells of no such write, because most programs have one queue. The first command of another queue
+// that has to wait puts a marker behind it, and so does who releases the queue: then only the marker's event
+// is left of it.
+//
+// Of each queue only the last one counts: it is over after those before it.
 #pragma once
+
+#include "object.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <vector>
 
 namespace kagemusha::opencl {
 
-// Any thread.
+class queue;
+
+// Any thread. Calls nothing with its lock.
 class early_writes {
 public:
-    void add(std::uint64_t queue, std::uint64_t event) {
-        const std::lock_guard held(mutex_);
-        last_[queue] = event;
-        any_.store(true, std::memory_order_release);
-    }
+    struct write {
+        std::uint64_t queue_id = 0;
+        std::uint64_t number = 0; // which of the connection's commands
+        std::uint64_t marker = 0; // the event of one behind it; 0: there is none
+        ref<queue> where;         // where there is no marker
+    };
 
-    // still_runs(event) for what a command of `queue` has to wait for. False: it is over, and forgotten.
-    template <class F>
-    void for_each_before(std::uint64_t queue, F&& still_runs) {
-        if (!any_.load(std::memory_order_acquire))
-            return;
-        const std::lock_guard held(mutex_);
-        std::erase_if(last_, [&](const auto& one) { return one.first != queue && !still_runs(one.second); });
-        any_.store(!last_.empty(), std::memory_order_release);
-    }
+    void add(queue& where, std::uint64_t number);
+
+    // Of all queues but this one.
+    std::vector<write> elsewhere(const queue& here) const;
+    // Of this queue, if it has no marker.
+    bool unmarked(const queue& where) const;
+
+    // A marker is behind all of the queue's writes up to this number.
+    void mark(std::uint64_t queue_id, std::uint64_t number, std::uint64_t marker);
+    // They are over.
+    void forget(std::uint64_t queue_id, std::uint64_t number);
 
 private:
-    std::mutex mutex_;
-    std::map<std::uint64_t, std::uint64_t> last_; // queue, event
+    struct last_write {
+        queue* where = nullptr; // alive while there is no marker: whoever releases it makes one
+        std::uint64_t number = 0;
+        std::uint64_t marker = 0;
+    };
+
+    mutable std::mutex mutex_;
+    std::map<std::uint64_t, last_write> last_; // by the queue's id
     std::atomic<bool> any_{false};
 };
 

@@ -44,19 +44,28 @@ void enqueueing::read_wait_list(cl_uint count, const cl_event* list) {
     // A marker or a barrier without a list waits for what is in its own queue.
     if (count > 0 || (command_ != CL_COMMAND_MARKER && command_ != CL_COMMAND_BARRIER))
         wait_for_early_writes();
-    if (wait_ids_.size() > VGPU_MAX_WAIT_COUNT)
+    if (error_ == CL_SUCCESS && wait_ids_.size() > VGPU_MAX_WAIT_COUNT)
         error_ = shorten_wait_list();
 }
 
 void enqueueing::wait_for_early_writes() {
-    owner().writes().for_each_before(where_->id(), [this](std::uint64_t id) {
-        ref<event> write = owner().link().pending_event(id);
-        if (!write)
-            return false;
-        wait_ids_.push_back(id);
-        written_.push_back(std::move(write));
-        return true;
-    });
+    early_writes& writes = owner().writes();
+    for (early_writes::write& one : writes.elsewhere(*where_)) {
+        ref<event> marker;
+        if (one.where && one.where->over_until.load(std::memory_order_acquire) < one.number) {
+            error_ = mark_early_write(*one.where, marker);
+            if (error_ != CL_SUCCESS)
+                return;
+        } else if (!one.where) {
+            marker = owner().link().pending_event(one.marker);
+        }
+        if (!marker) {
+            writes.forget(one.queue_id, one.number);
+            continue;
+        }
+        wait_ids_.push_back(marker->id());
+        written_.push_back(std::move(marker));
+    }
 }
 
 // More events than one command may wait for: markers that wait for some of them each take their place.
@@ -105,8 +114,9 @@ void enqueueing::note_change() {
 cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue, ref<event>& made) {
     note_change();
     // An in-order queue keeps steps in order by itself: the first waits, the last tells.
+    const bool waits = blocking_ && !returns_early_;
     const bool needs_event =
-        step ? !where_->in_order() : event_out_ || blocking_ || kept_ || !read_into_.empty();
+        step ? !where_->in_order() : event_out_ || waits || kept_ || !read_into_.empty();
     if (needs_event) {
         made = make_object<event>(where_->owner_ref(), ref<queue>(where_), command_);
         if (!made)
@@ -115,11 +125,9 @@ cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue,
             made->keep(kept_);
         if (!step)
             made->set_reads_into(read_into_);
-        if (returns_early_)
-            made->tell_queue_of_error();
-        else if (blocking_ && !step)
+        if (waits && !step)
             made->awaited = awaited_by::call;
-        if (!event_out_ && (!blocking_ || returns_early_))
+        else if (!event_out_)
             made->awaited = awaited_by::nobody;
     }
     // A marker that names no event would wait for everything before it.
@@ -131,7 +139,8 @@ cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue,
 }
 
 cl_int enqueueing::end(bool step, const outgoing& out, ref<event> made) {
-    const cl_int error = owner().link().append(out, made.get(), *where_);
+    std::uint64_t number = 0;
+    const cl_int error = owner().link().append(out, made.get(), *where_, &number);
     if (error != CL_SUCCESS)
         return error;
     if (step) {
@@ -142,7 +151,7 @@ cl_int enqueueing::end(bool step, const outgoing& out, ref<event> made) {
         return CL_SUCCESS;
     }
     if (returns_early_) {
-        owner().writes().add(where_->id(), made->id());
+        owner().writes().add(*where_, number);
     } else if (blocking_) {
         const cl_int result = wait_blocking(*made, *where_);
         if (result != CL_SUCCESS)
@@ -193,6 +202,22 @@ cl_int wait_blocking(event& awaited, queue& where) {
     return status < 0 ? status : earlier;
 }
 
+namespace {
+
+// Behind everything that is in the queue.
+cl_int append_marker(queue& where, awaited_by who, ref<event>& marker) {
+    marker = make_object<event>(where.owner_ref(), ref<queue>(&where), CL_COMMAND_MARKER);
+    if (!marker)
+        return CL_OUT_OF_HOST_MEMORY;
+    marker->awaited = who;
+    auto command = make_command<commands::marker>();
+    command.enqueue.queue = where.id();
+    command.enqueue.event = marker->id();
+    return where.owner().link().append(make_outgoing(command, codec::id_list{}), marker.get(), where);
+}
+
+} // namespace
+
 cl_int finish_queue(queue& where) {
     // Behind a blocking read, which is how most programs wait, there is nothing left to wait for.
     const std::uint64_t over = where.over_until.load(std::memory_order_acquire);
@@ -200,16 +225,16 @@ cl_int finish_queue(queue& where) {
         const cl_int error = link.flush(nullptr); // objects that were given up meanwhile
         return error != CL_SUCCESS ? error : where.take_error();
     }
-    ref<event> marker = make_object<event>(where.owner_ref(), ref<queue>(&where), CL_COMMAND_MARKER);
-    if (!marker)
-        return CL_OUT_OF_HOST_MEMORY;
-    marker->awaited = awaited_by::call;
-    auto command = make_command<commands::marker>();
-    command.enqueue.queue = where.id();
-    command.enqueue.event = marker->id();
-    const cl_int error =
-        where.owner().link().append(make_outgoing(command, codec::id_list{}), marker.get(), where);
+    ref<event> marker;
+    const cl_int error = append_marker(where, awaited_by::call, marker);
     return error != CL_SUCCESS ? error : wait_blocking(*marker, where);
+}
+
+cl_int mark_early_write(queue& where, ref<event>& marker) {
+    const cl_int error = append_marker(where, awaited_by::nobody, marker);
+    if (error == CL_SUCCESS)
+        where.owner().writes().mark(where.id(), marker->command_number, marker->id());
+    return error;
 }
 
 } // namespace kagemusha::opencl

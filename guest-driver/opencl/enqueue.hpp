@@ -35,8 +35,9 @@ public:
 
     // A blocking write, whose bytes may be all that the program waits for (early_writes.hpp).
     void wait_for_bytes_only() noexcept { bytes_suffice_ = blocking_ && !event_out_ && where_->in_order(); }
-    // They are in the command that is sent next.
-    void take_bytes() noexcept { returns_early_ = bytes_suffice_; }
+    // They are in the command that is sent next. What the program's list has may fail, which is the call's
+    // error.
+    void take_bytes() noexcept { returns_early_ = bytes_suffice_ && wait_ids_.size() == written_.size(); }
 
     // Sends the command. The views are those of the row's parts behind the wait list.
     template <class Row, class... View>
@@ -100,6 +101,9 @@ private:
 
 // clFinish.
 cl_int finish_queue(queue& where);
+
+// An event behind the early writes of a queue, for who has to wait for them.
+cl_int mark_early_write(queue& where, ref<event>& marker);
 
 // Waits for an event as a blocking call does: flushes first, then gives the command's error or an earlier
 // one of its queue.

@@ -55,8 +55,6 @@ bool event::complete(cl_int status, const profiling_times& times) {
         kept = std::move(kept_);
     }
     status_.notify_all();
-    if (tells_queue_ && status < 0)
-        where_->set_error(status);
     if (!read_into_.empty())
         owner_->link().end_read();
     // In the order of the states: a failed command runs all of them with its error.

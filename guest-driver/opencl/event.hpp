@@ -65,9 +65,6 @@ public:
     void set_reads_into(std::span<const std::byte> memory) noexcept { read_into_ = memory; }
     std::span<const std::byte> reads_into() const noexcept { return read_into_; }
 
-    // Nobody will look at this event: an error is the queue's. Before it is appended, once.
-    void tell_queue_of_error() noexcept { tells_queue_ = true; }
-
     // Whether the device has an event of this id: it may be named in wait lists there and is destroyed there
     // at the end.
     void set_known_to_device(bool known) noexcept {
@@ -110,7 +107,6 @@ private:
     std::atomic<cl_int> status_;
     profiling_times times_;
     std::span<const std::byte> read_into_;
-    bool tells_queue_ = false;
     ref<object> kept_;
     std::mutex callbacks_mutex_;
     std::vector<waiting_callback> callbacks_;

@@ -115,6 +115,12 @@ cl_int release_command_queue(cl_command_queue handle) {
     queue* const one = from_handle<queue>(handle);
     if (!one)
         return CL_INVALID_COMMAND_QUEUE;
+    // Whoever has to wait for its early writes can't put a marker behind them any more.
+    if (early_writes& writes = one->owner().writes(); writes.unmarked(*one)) {
+        ref<event> marker;
+        if (mark_early_write(*one, marker) != CL_SUCCESS) // the device is lost, and they are, too
+            writes.forget(one->id(), UINT64_MAX);
+    }
     // The standard: releasing flushes.
     if (one->needs_flush.load(std::memory_order_relaxed))
         one->owner().link().flush(one);
