@@ -72,6 +72,34 @@ TEST_P(buffers, RunsGoWhereTheyBelong) {
     EXPECT_EQ(std::memcmp(s->guest(131072), expected.data(), expected.size()), 0);
 }
 
+// As many as a backend may carry out together: at any distance from a word, in a part of a buffer that kernels only
+// read, one behind the other.
+TEST_P(buffers, ThousandsOfShortRunsGoWhereTheyBelong) {
+    constexpr std::size_t bytes = std::size_t{1} << 20, origin = 4096;
+    const auto context = s->context(), queue = s->queue(context);
+    const auto buffer = s->buffer(context, bytes, CL_MEM_READ_ONLY), part = s->new_id();
+    s->ok(stream_builder().create_sub_buffer(part, buffer, origin, bytes - origin));
+    std::vector<std::byte> expected(bytes, std::byte{0x11});
+    std::memset(s->guest(), 0x11, bytes);
+    ASSERT_EQ(s->write(queue, buffer, 0, bytes), 0);
+    for (std::uint32_t round = 0; round < 20; ++round) {
+        std::vector<codec::written_run> runs;
+        std::size_t offset = round;
+        for (std::uint32_t i = 0; i < (round == 0 ? 2000u : 40 * round); ++i) {
+            const std::size_t length = 1 + (i + round) % (round == 0 ? 4 : 13);
+            runs.push_back({offset, std::vector<std::byte>(length, static_cast<std::byte>(i * 7 + round))});
+            std::copy(runs.back().data.begin(), runs.back().data.end(),
+                      expected.begin() + static_cast<std::ptrdiff_t>(origin + offset));
+            offset += length + 1 + i % 29;
+        }
+        ASSERT_LE(offset, bytes - origin);
+        s->ok(stream_builder().write_runs(queue, part, runs));
+    }
+    ASSERT_EQ(s->read(queue, buffer, 0, bytes), 0);
+    KAGEMUSHA_NEEDS(moves_bytes);
+    EXPECT_EQ(std::memcmp(s->guest(), expected.data(), bytes), 0);
+}
+
 TEST_P(buffers, ScatteredGuestMemoryIsReadAndWrittenInOrder) {
     const auto context = s->context(), queue = s->queue(context);
     const kagemusha_segment a{0, 4096, 0, 0}, b{20'000, 1, 0, 0}, c{30'000, 100'000, 0, 0},

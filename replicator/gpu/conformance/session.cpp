@@ -223,9 +223,9 @@ std::uint64_t session::queue(std::uint64_t context, std::uint64_t properties) {
     return id;
 }
 
-std::uint64_t session::buffer(std::uint64_t context, std::uint64_t bytes) {
+std::uint64_t session::buffer(std::uint64_t context, std::uint64_t bytes, std::uint64_t flags) {
     const std::uint64_t id = new_id();
-    ok(codec::stream_builder().create_buffer(id, context, bytes));
+    ok(codec::stream_builder().create_buffer(id, context, bytes, flags));
     return id;
 }
 

@@ -6,6 +6,8 @@
 // that needs it is skipped by name (needs()), so nothing passes silently.
 #pragma once
 
+#include <CL/cl.h>
+
 #include <gtest/gtest.h>
 
 #include <condition_variable>
@@ -103,7 +105,7 @@ public:
     // Objects, made and checked.
     std::uint64_t context();
     std::uint64_t queue(std::uint64_t context, std::uint64_t properties = 0);
-    std::uint64_t buffer(std::uint64_t context, std::uint64_t bytes);
+    std::uint64_t buffer(std::uint64_t context, std::uint64_t bytes, std::uint64_t flags = CL_MEM_READ_WRITE);
     std::uint64_t program(std::uint64_t context, std::string_view source);
     std::uint64_t kernel(std::uint64_t program, std::string_view name);
     std::uint64_t user_event(std::uint64_t context);

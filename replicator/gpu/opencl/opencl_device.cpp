@@ -12,7 +12,7 @@
 #include "base/checked.hpp"
 #include "codec/image_format.hpp"
 #include "gpu/copy_crew.hpp"
-#include "gpu/opencl/pinned_pool.hpp"
+#include "gpu/opencl/run_scatter.hpp"
 
 namespace kagemusha::gpu {
 
@@ -87,6 +87,13 @@ std::int32_t opencl_device::flush(host_queue& queue) {
     return api_.clFlush(static_cast<opencl_queue&>(queue).native.get());
 }
 
+// A kernel of ours writes what those of the guest may only read (run_scatter).
+std::uint64_t opencl_device::flags_of_buffer(std::uint64_t flags) const {
+    constexpr std::uint64_t one_way = CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY;
+    flags = flags_on_host(flags);
+    return pins_ && (flags & one_way) != 0 ? (flags & ~one_way) | CL_MEM_READ_WRITE : flags;
+}
+
 // Large scattered content: one write for each run. Waits only for these writes, on a queue that the guest
 // does not know.
 std::int32_t opencl_device::fill_from_content(cl_context context, cl_mem memory,
@@ -117,8 +124,12 @@ struct opencl_device::native_creation {
         auto object = std::make_unique<opencl_context>();
         object->native = {device.api_, device.api_.clCreateContext(properties, 1, &device.device_, nullptr,
                                                                    nullptr, &error)};
-        if (error == CL_SUCCESS && device.pins_)
+        if (error == CL_SUCCESS && device.pins_) {
             object->pinned = std::make_shared<pinned_pool>(device.api_, object->native.get(), device.device_);
+            object->scatter =
+                std::make_shared<run_scatter>(device.api_, object->native.get(), device.device_,
+                                              object->pinned, device.mode_ == transfer_mode::pinned);
+        }
         if (error == CL_SUCCESS)
             place = std::move(object);
         return error;
@@ -134,7 +145,11 @@ struct opencl_device::native_creation {
         object->native = {device.api_,
                           device.api_.clCreateCommandQueue(static_cast<opencl_context&>(context).native.get(),
                                                            device.device_, properties, &error)};
-        object->pinned = static_cast<opencl_context&>(context).pinned;
+        auto& owner = static_cast<opencl_context&>(context);
+        object->pinned = owner.pinned;
+        object->scatter = owner.scatter;
+        object->queues = owner.queues;
+        *owner.queues += (r.op.c->id & VGPU_HOST_ID_BIT) == 0;
         object->in_order = (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
         object->lane = next_lane.fetch_add(1, std::memory_order_relaxed);
         if (error == CL_SUCCESS)
@@ -153,7 +168,7 @@ struct opencl_device::native_creation {
         const std::uint64_t bytes = r.op.c->bytes;
         const cl_context native_context = static_cast<opencl_context&>(context).native.get();
         const std::uint64_t flags =
-            flags_on_host(r.op.c->flags) &
+            device.flags_of_buffer(r.op.c->flags) &
             ~static_cast<std::uint64_t>(CL_MEM_KERNEL_READ_AND_WRITE); // of images only
         void* initial = content ? content->contiguous() : nullptr;
         std::unique_ptr<std::byte[]> gathered;
@@ -185,7 +200,7 @@ struct opencl_device::native_creation {
 
     std::int32_t operator()(const resolved<codec::op_create_sub_buffer>& r) const {
         const auto& [place, buffer] = r.parts;
-        const std::uint64_t flags = flags_on_host(r.op.c->flags);
+        const std::uint64_t flags = device.flags_of_buffer(r.op.c->flags);
         auto& parent = static_cast<opencl_memory&>(buffer);
         const cl_buffer_region region{r.op.c->origin, r.op.c->bytes};
         cl_int error = CL_SUCCESS;

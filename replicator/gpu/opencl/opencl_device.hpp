@@ -27,15 +27,22 @@
 namespace kagemusha::gpu {
 
 class pinned_pool;
+class run_scatter;
 
 struct opencl_context final : host_context {
     context_handle native;
     std::shared_ptr<pinned_pool> pinned; // nullptr: transfers don't use it
+    std::shared_ptr<run_scatter> scatter; // as `pinned`
+    // The guest's queues, ended ones too; what belongs to the host is not counted.
+    std::shared_ptr<std::size_t> queues = std::make_shared<std::size_t>(0);
 };
 
 struct opencl_queue final : host_queue {
     queue_handle native;
-    std::shared_ptr<pinned_pool> pinned; // its context's
+    // Its context's.
+    std::shared_ptr<pinned_pool> pinned;
+    std::shared_ptr<run_scatter> scatter;
+    std::shared_ptr<const std::size_t> queues;
     bool in_order = true;
     std::uint64_t lane = 0; // never the same for two queues
 };
@@ -271,6 +278,9 @@ private:
                                   wait_list waits, enqueued& out);
     std::int32_t enqueue_transfer(opencl_queue& queue, const resolved<codec::op_write_runs>& r,
                                   wait_list waits, enqueued& out);
+    // Nothing in `out`, and no error: it goes another way.
+    std::int32_t scatter_runs(opencl_queue& queue, const resolved<codec::op_write_runs>& r, wait_list waits,
+                              enqueued& out);
     std::int32_t transfer(opencl_queue& queue, const box_transfer& t, wait_list waits, enqueued& out);
     bool goes_pinned(const box_transfer& t) const;
     // For a small read; nullptr: it goes another way.
@@ -292,6 +302,7 @@ private:
     // `for_all`: it names no events and waits for everything before it in the queue.
     void place_in(opencl_queue& queue, host_event& event, bool for_all, bool barrier,
                   std::span<host_event* const> waits) const;
+    std::uint64_t flags_of_buffer(std::uint64_t flags) const;
     std::int32_t fill_from_content(cl_context context, cl_mem memory, const guest_payload& content);
 
     // A function of the platform that OpenCL 1.2 does not have; nullptr: it has none.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gpu/opencl/box_transfer.hpp"
-#include "gpu/opencl/pinned_pool.hpp"
+#include "gpu/opencl/staging.hpp"
 
 namespace kagemusha::gpu {
 

@@ -29,6 +29,7 @@
 #include "base/checked.hpp"
 #include "codec/image_format.hpp"
 #include "gpu/opencl/box_transfer.hpp"
+#include "gpu/opencl/run_scatter.hpp"
 
 namespace kagemusha::gpu {
 
@@ -181,6 +182,8 @@ std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const resolved
         return enqueue_host_job(api_, queue, memory,
                                 std::make_unique<runs_job>(r.op.runs, data, memory.root_offset), waits.count,
                                 waits.events, out);
+    if (const std::int32_t error = scatter_runs(queue, r, waits, out); error != CL_SUCCESS || out.event)
+        return error;
     std::vector<event_handle> events;
     std::int32_t error = CL_SUCCESS;
     const std::byte* const from = data->contiguous();
@@ -194,6 +197,24 @@ std::int32_t opencl_device::enqueue_transfer(opencl_queue& queue, const resolved
     });
     return join_parts(queue, std::move(events), std::make_unique<staged_rest>(data, true, counts_), error,
                       false, out);
+}
+
+std::int32_t opencl_device::scatter_runs(opencl_queue& queue, const resolved<codec::op_write_runs>& r,
+                                         wait_list waits, enqueued& out) {
+    if (!queue.scatter || !queue.in_order || *queue.queues != 1)
+        return CL_SUCCESS;
+    const auto& [buffer, data] = r.parts;
+    std::vector<codec::buffer_run> runs;
+    r.op.runs.for_each([&](const codec::buffer_run& run) { runs.push_back(run); });
+    if (runs.size() < run_scatter::fewest_runs)
+        return CL_SUCCESS;
+    auto done = queue.scatter->enqueue(queue.native.get(), static_cast<const opencl_memory&>(buffer).native.get(),
+                                       runs, data->contiguous(), waits.count, waits.events);
+    if (done.events.empty())
+        return done.error;
+    auto rest = std::make_unique<staged_rest>(nullptr, true, counts_);
+    rest->pieces.push_back({std::move(done.memory), {}, {}, 0});
+    return join_parts(queue, std::move(done.events), std::move(rest), done.error, false, out);
 }
 
 // ---- the four ways

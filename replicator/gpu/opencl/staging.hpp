@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// pinned_pool: pinned host memory of one OpenCL context, in pieces of staging_piece_bytes. To and from it a GPU moves
+// staging: the pool of any memory is in opencl_device.hpp. pinned_pool: pinned host memory of one OpenCL context, in pieces of staging_piece_bytes. To and from it a GPU moves
 // bytes at the speed of its bus; other memory the runtime copies through such memory of its own, with one thread
 // (docs/results/price-h200.md).
 //
