@@ -44,12 +44,12 @@ def times(results, rows):
     columns = table.columns_of(results)
     lines = []
     for row in rows:
-        line = [f"{escaped(row.name)} <small>{escaped(row.what)}</small>", escaped(row.kind)]
+        line = [f"{escaped(row.name)} <small>{escaped(row.what)}</small>", escaped(row.kind), str(row.repeats or "-")]
         for column in columns:
             failed = len(row.errors[column])
             line.append(value_with(row.times[column], 3) + (f" <span class='bad'>{failed} failed</span>" if failed else ""))
         lines.append(line)
-    return grid(["program", "kind", *(table.COLUMNS[column][0] for column in columns)], lines)
+    return grid(["program", "kind", "passes", *(table.COLUMNS[column][0] for column in columns)], lines)
 
 
 def ratios(results, rows):
@@ -195,7 +195,8 @@ def page(results, again=()):
                   "<p><a href='previous.json'>previous.json</a> and <a href='results.json'>results.json</a> have every run; "
                   "<code>kage bench compare previous.json results.json</code> says this again.</p>",
                   f"<details><summary>ratio by ratio</summary><pre>{escaped(chr(10).join(again[len(sentences) + 1:]))}</pre></details>"]
-    parts += ["<h2>Seconds</h2><p>Median and quartiles, by the host's clock.</p>", times(results, rows)]
+    parts += ["<h2>Seconds</h2><p>Of so many passes, of which each <code>kage bench</code> has its own number. Median and quartiles, by the "
+              "host's clock.</p>", times(results, rows)]
     processor = text.processor_table(results, rows)
     if processor:
         parts += ["<h2>Ratios of processor time on the primary's side</h2><p>Guest, device and GPU, with the program's start and check. Other work on the "

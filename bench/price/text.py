@@ -32,9 +32,9 @@ def machine(results):
 
 def times_table(results, rows):
     columns = table.columns_of(results)
-    lines = [["program", "kind", *(table.COLUMNS[column][0] for column in columns)]]
+    lines = [["program", "kind", "passes", *(table.COLUMNS[column][0] for column in columns)]]
     for row in rows:
-        cells = []
+        cells = [str(row.repeats or "-")]
         for column in columns:
             failed = len(row.errors[column])
             cells.append(seconds(row.times[column]) + (f" {failed} FAILED" if failed else ""))
@@ -118,7 +118,7 @@ def report(results, again=()):
     """`again`: lines about the run before (compare.again)."""
     rows = table.rows(results)
     parts = [("The price of protection", table.problems(results)),
-             ("Seconds, median and quartiles", times_table(results, rows)),
+             ("Seconds of so many passes (each `kage bench` has its own number), median and quartiles", times_table(results, rows)),
              ("Ratios, median and 95 % interval", ratio_table(results, rows)),
              ("Goals", goals(results)),
              ("A second time", again),

@@ -128,7 +128,8 @@ void connection::abandon_after_fork() noexcept {
     transport_->abandon_after_fork();
 }
 
-cl_int connection::append(const outgoing& command, event* completes, queue& where, std::uint64_t* number_out) {
+cl_int connection::append(const outgoing& command, event* completes, queue& where,
+                          std::uint64_t* number_out) {
     if (!usable() || !batch_.possible(command))
         return CL_OUT_OF_RESOURCES;
     lock held(batch_mutex_);

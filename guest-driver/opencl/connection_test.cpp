@@ -229,7 +229,8 @@ TEST_F(connection_test, a_small_blocking_write_waits_for_nothing) {
     // Behind a blocking read they are over, and nothing need be asked.
     const std::size_t markers = gpu->commands(VGPU_CMD_MARKER).size();
     EXPECT_EQ(write(queue, 1), CL_SUCCESS);
-    EXPECT_EQ(cl.clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 4, data.data(), 0, nullptr, nullptr), CL_SUCCESS);
+    EXPECT_EQ(cl.clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, 4, data.data(), 0, nullptr, nullptr),
+              CL_SUCCESS);
     EXPECT_EQ(awaited_by_a_copy(other), std::vector<std::uint64_t>{});
     EXPECT_EQ(gpu->commands(VGPU_CMD_MARKER).size(), markers);
     // These are over when they return: what is not inline, has an event, or is in no order.

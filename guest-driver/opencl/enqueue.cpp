@@ -115,8 +115,7 @@ cl_int enqueueing::begin(bool step, std::uint16_t opcode, vgpu_enqueue& enqueue,
     note_change();
     // An in-order queue keeps steps in order by itself: the first waits, the last tells.
     const bool waits = blocking_ && !returns_early_;
-    const bool needs_event =
-        step ? !where_->in_order() : event_out_ || waits || kept_ || !read_into_.empty();
+    const bool needs_event = step ? !where_->in_order() : event_out_ || waits || kept_ || !read_into_.empty();
     if (needs_event) {
         made = make_object<event>(where_->owner_ref(), ref<queue>(where_), command_);
         if (!made)

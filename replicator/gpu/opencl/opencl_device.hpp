@@ -31,7 +31,7 @@ class run_scatter;
 
 struct opencl_context final : host_context {
     context_handle native;
-    std::shared_ptr<pinned_pool> pinned; // nullptr: transfers don't use it
+    std::shared_ptr<pinned_pool> pinned;  // nullptr: transfers don't use it
     std::shared_ptr<run_scatter> scatter; // as `pinned`
     // The guest's queues, ended ones too; what belongs to the host is not counted.
     std::shared_ptr<std::size_t> queues = std::make_shared<std::size_t>(0);

@@ -208,8 +208,9 @@ std::int32_t opencl_device::scatter_runs(opencl_queue& queue, const resolved<cod
     r.op.runs.for_each([&](const codec::buffer_run& run) { runs.push_back(run); });
     if (runs.size() < run_scatter::fewest_runs)
         return CL_SUCCESS;
-    auto done = queue.scatter->enqueue(queue.native.get(), static_cast<const opencl_memory&>(buffer).native.get(),
-                                       runs, data->contiguous(), waits.count, waits.events);
+    auto done =
+        queue.scatter->enqueue(queue.native.get(), static_cast<const opencl_memory&>(buffer).native.get(),
+                               runs, data->contiguous(), waits.count, waits.events);
     if (done.events.empty())
         return done.error;
     auto rest = std::make_unique<staged_rest>(nullptr, true, counts_);

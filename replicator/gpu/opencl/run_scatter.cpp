@@ -144,7 +144,8 @@ run_scatter::result run_scatter::enqueue(cl_command_queue queue, cl_mem memory,
     }
     const cl_mem there = pieces->there();
     cl_event event = nullptr;
-    out.error = api_.clEnqueueWriteBuffer(queue, there, CL_FALSE, 0, bytes, pieces->data(), wait_count, waits, &event);
+    out.error = api_.clEnqueueWriteBuffer(queue, there, CL_FALSE, 0, bytes, pieces->data(), wait_count, waits,
+                                          &event);
     if (out.error != CL_SUCCESS)
         return out;
     out.events.emplace_back(api_, event);
@@ -155,7 +156,8 @@ run_scatter::result run_scatter::enqueue(cl_command_queue queue, cl_mem memory,
     const std::size_t local = group_items, global = runs.size() * group_items;
     event = nullptr;
     if (out.error == CL_SUCCESS)
-        out.error = api_.clEnqueueNDRangeKernel(queue, kernel_.get(), 1, nullptr, &global, &local, 0, nullptr, &event);
+        out.error = api_.clEnqueueNDRangeKernel(queue, kernel_.get(), 1, nullptr, &global, &local, 0, nullptr,
+                                                &event);
     if (out.error == CL_SUCCESS)
         out.events.emplace_back(api_, event);
     return out;

@@ -28,8 +28,8 @@ public:
     static constexpr std::size_t fewest_runs = 32;
 
     // `context` lives as long as somebody may call enqueue(). `waits`: for the kernel, at the first one.
-    run_scatter(const opencl_api& api, cl_context context, cl_device_id device, std::shared_ptr<pinned_pool> pinned,
-                bool waits)
+    run_scatter(const opencl_api& api, cl_context context, cl_device_id device,
+                std::shared_ptr<pinned_pool> pinned, bool waits)
         : api_(api), context_(context), device_(device), pinned_(std::move(pinned)), waits_(waits) {}
     ~run_scatter();
     run_scatter(const run_scatter&) = delete;
