@@ -5,6 +5,23 @@
 
 namespace kagemusha::opencl {
 
+namespace {
+
+// Behind these events, or behind everything that is in the queue.
+cl_int append_marker(queue& where, awaited_by who, std::span<const std::uint64_t> wait_ids,
+                     ref<event>& marker) {
+    marker = make_object<event>(where.owner_ref(), ref<queue>(&where), CL_COMMAND_MARKER);
+    if (!marker)
+        return CL_OUT_OF_HOST_MEMORY;
+    marker->awaited = who;
+    auto command = make_command<commands::marker>();
+    command.enqueue.queue = where.id();
+    command.enqueue.event = marker->id();
+    return where.owner().link().append(make_outgoing(command, codec::id_list(wait_ids)), marker.get(), where);
+}
+
+} // namespace
+
 enqueueing::enqueueing(cl_command_queue where, cl_command_type command, cl_uint wait_count,
                        const cl_event* wait_list, cl_event* event_out, bool blocking)
     : where_(from_handle<queue>(where)), command_(command), event_out_(event_out), blocking_(blocking) {
@@ -73,14 +90,8 @@ cl_int enqueueing::shorten_wait_list() {
     while (wait_ids_.size() > VGPU_MAX_WAIT_COUNT) {
         std::vector<std::uint64_t> rest(wait_ids_.begin() + VGPU_MAX_WAIT_COUNT, wait_ids_.end());
         wait_ids_.resize(VGPU_MAX_WAIT_COUNT);
-        ref<event> marker = make_object<event>(where_->owner_ref(), ref<queue>(where_), CL_COMMAND_MARKER);
-        if (!marker)
-            return CL_OUT_OF_HOST_MEMORY;
-        auto command = make_command<commands::marker>();
-        command.enqueue.queue = where_->id();
-        command.enqueue.event = marker->id();
-        const cl_int error =
-            owner().link().append(make_outgoing(command, codec::id_list(wait_ids_)), marker.get(), *where_);
+        ref<event> marker;
+        const cl_int error = append_marker(*where_, awaited_by::program, wait_ids_, marker);
         if (error != CL_SUCCESS)
             return error;
         rest.push_back(marker->id());
@@ -201,22 +212,6 @@ cl_int wait_blocking(event& awaited, queue& where) {
     return status < 0 ? status : earlier;
 }
 
-namespace {
-
-// Behind everything that is in the queue.
-cl_int append_marker(queue& where, awaited_by who, ref<event>& marker) {
-    marker = make_object<event>(where.owner_ref(), ref<queue>(&where), CL_COMMAND_MARKER);
-    if (!marker)
-        return CL_OUT_OF_HOST_MEMORY;
-    marker->awaited = who;
-    auto command = make_command<commands::marker>();
-    command.enqueue.queue = where.id();
-    command.enqueue.event = marker->id();
-    return where.owner().link().append(make_outgoing(command, codec::id_list{}), marker.get(), where);
-}
-
-} // namespace
-
 cl_int finish_queue(queue& where) {
     // Behind a blocking read, which is how most programs wait, there is nothing left to wait for.
     const std::uint64_t over = where.over_until.load(std::memory_order_acquire);
@@ -225,12 +220,12 @@ cl_int finish_queue(queue& where) {
         return error != CL_SUCCESS ? error : where.take_error();
     }
     ref<event> marker;
-    const cl_int error = append_marker(where, awaited_by::call, marker);
+    const cl_int error = append_marker(where, awaited_by::call, {}, marker);
     return error != CL_SUCCESS ? error : wait_blocking(*marker, where);
 }
 
 cl_int mark_early_write(queue& where, ref<event>& marker) {
-    const cl_int error = append_marker(where, awaited_by::nobody, marker);
+    const cl_int error = append_marker(where, awaited_by::nobody, {}, marker);
     if (error == CL_SUCCESS)
         where.owner().writes().mark(where.id(), marker->command_number, marker->id());
     return error;

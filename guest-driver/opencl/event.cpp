@@ -65,10 +65,9 @@ bool event::complete(cl_int status, const profiling_times& times) {
 }
 
 cl_int event::wait() const noexcept {
-    cl_int now = status();
-    if (now > CL_COMPLETE && where_)
+    if (!is_over() && where_)
         owner_->link().read_until_over(*this);
-    now = status();
+    cl_int now = status();
     while (now > CL_COMPLETE) {
         status_.wait(now, std::memory_order_acquire);
         now = status();

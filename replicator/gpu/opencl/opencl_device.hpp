@@ -23,10 +23,10 @@
 #include "gpu/backend_module.hpp"
 #include "gpu/opencl/opencl_api.hpp"
 #include "gpu/opencl/pending_events.hpp"
+#include "gpu/opencl/staging.hpp"
 
 namespace kagemusha::gpu {
 
-class pinned_pool;
 class run_scatter;
 
 struct opencl_context final : host_context {
@@ -69,42 +69,6 @@ struct opencl_program final : host_program {
 
 struct opencl_kernel final : host_kernel {
     kernel_handle native;
-};
-
-// A piece of staging memory, not initialised: what transfers use that can't go to or from guest memory
-// directly, or not as fast.
-class staging {
-public:
-    virtual ~staging() = default;
-    staging(const staging&) = delete;
-    staging& operator=(const staging&) = delete;
-    std::byte* data() const { return data_; }
-
-protected:
-    explicit staging(std::byte* data) : data_(data) {}
-
-private:
-    std::byte* const data_;
-};
-
-// Staging is taken in pieces of at most this size, so that the GPU works on one while the next is gathered.
-// Pieces of this size are kept for the next transfer: memory that is new to the process costs more in page
-// faults than it takes to copy it.
-constexpr std::uint64_t staging_piece_bytes = 4 << 20;
-
-// Bounded for the whole device. Thread-safe: staging goes back on threads of the runtime.
-class staging_pool : public std::enable_shared_from_this<staging_pool> {
-public:
-    // nullptr when the bound or the host's memory is reached.
-    std::unique_ptr<staging> take(std::uint64_t bytes);
-
-private:
-    class piece;
-    void give(std::unique_ptr<std::byte[]> memory, std::uint64_t bytes);
-
-    std::mutex mutex_;
-    std::uint64_t taken_bytes_ = 0;
-    std::vector<std::unique_ptr<std::byte[]>> kept_; // each of staging_piece_bytes
 };
 
 // Counts what has one of these.

@@ -39,6 +39,11 @@ constexpr std::size_t group_items = 32;
 
 constexpr std::uint64_t word = 4;
 
+// Where the bytes of a run go that are put behind `at`.
+std::uint64_t place_of(const codec::buffer_run& run, std::uint64_t at) {
+    return (at + word - 1) / word * word + run.offset % word;
+}
+
 // Of one WRITE_RUNS at most.
 constexpr std::uint64_t most_bytes =
     VGPU_MAX_RUNS * (sizeof(table_entry) + word) + VGPU_MAX_INLINE_PAYLOAD_BYTES + word;
@@ -127,7 +132,7 @@ run_scatter::result run_scatter::enqueue(cl_command_queue queue, cl_mem memory,
     result out;
     std::uint64_t bytes = runs.size() * sizeof(table_entry);
     for (const codec::buffer_run& run : runs)
-        bytes = (bytes + word - 1) / word * word + run.offset % word + run.bytes;
+        bytes = place_of(run, bytes) + run.bytes;
     if (bytes > most_bytes || !is_built())
         return out;
     auto pieces = borrow(bytes);
@@ -136,7 +141,7 @@ run_scatter::result run_scatter::enqueue(cl_command_queue queue, cl_mem memory,
     std::uint64_t at = runs.size() * sizeof(table_entry);
     for (std::size_t i = 0; i < runs.size(); ++i) {
         const codec::buffer_run& run = runs[i];
-        at = (at + word - 1) / word * word + run.offset % word;
+        at = place_of(run, at);
         const table_entry entry{run.offset, std::uint64_t{run.bytes} << 32 | at};
         std::memcpy(pieces->data() + i * sizeof(entry), &entry, sizeof(entry));
         std::memcpy(pieces->data() + at, data + run.from, run.bytes);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// staging: the pool of any memory is in opencl_device.hpp. pinned_pool: pinned host memory of one OpenCL context, in pieces of staging_piece_bytes. To and from it a GPU moves
-// bytes at the speed of its bus; other memory the runtime copies through such memory of its own, with one thread
-// (docs/results/price-h200.md).
+// staging: host memory of transfers that can't go to or from guest memory directly, or not as fast: a pool of any
+// memory, and one of pinned memory. To and from that a GPU moves bytes at the speed of its bus; other memory the
+// runtime copies through such memory of its own, with one thread (docs/results/price-h200.md).
 //
-// OpenCL has no call for it. Vendors document that the mapping of a buffer with CL_MEM_ALLOC_HOST_PTR is pinned; where
-// it isn't, transfers are right and no faster.
+// OpenCL has no call for pinned memory. Vendors document that the mapping of a buffer with CL_MEM_ALLOC_HOST_PTR is
+// pinned; where it isn't, transfers are right and no faster.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,48 @@
 #include <mutex>
 #include <vector>
 
-#include "gpu/opencl/opencl_device.hpp"
+#include "gpu/opencl/opencl_api.hpp"
 
 namespace kagemusha::gpu {
 
+// A piece of staging memory, not initialised: what transfers use that can't go to or from guest memory
+// directly, or not as fast.
+class staging {
+public:
+    virtual ~staging() = default;
+    staging(const staging&) = delete;
+    staging& operator=(const staging&) = delete;
+    std::byte* data() const { return data_; }
+
+protected:
+    explicit staging(std::byte* data) : data_(data) {}
+
+private:
+    std::byte* const data_;
+};
+
+// Staging is taken in pieces of at most this size, so that the GPU works on one while the next is gathered.
+// Pieces of this size are kept for the next transfer: memory that is new to the process costs more in page
+// faults than it takes to copy it.
+constexpr std::uint64_t staging_piece_bytes = 4 << 20;
+
+// Bounded for the whole device. Thread-safe: staging goes back on threads of the runtime.
+class staging_pool : public std::enable_shared_from_this<staging_pool> {
+public:
+    // nullptr when the bound or the host's memory is reached.
+    std::unique_ptr<staging> take(std::uint64_t bytes);
+
+private:
+    class piece;
+    void give(std::unique_ptr<std::byte[]> memory, std::uint64_t bytes);
+
+    std::mutex mutex_;
+    std::uint64_t taken_bytes_ = 0;
+    std::vector<std::unique_ptr<std::byte[]>> kept_; // each of staging_piece_bytes
+};
+
+// Pinned host memory of one context, in pieces of staging_piece_bytes.
+//
 // take() is the executor's thread's; pieces go back on any, also on one of the runtime's that tells of a completion. So
 // the mutex is never held while the runtime is called. To pin a piece takes milliseconds, so none is given back to the
 // system before the context and all that is under way in it have ended.
